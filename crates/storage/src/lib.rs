@@ -1,0 +1,187 @@
+//! Ordered bytes: the whole contract between the database and what keeps its data.
+//!
+//! An [`Engine`] holds a few fixed [`Family`]s of key-value pairs in byte order. It is read through a
+//! [`Snapshot`], which never changes, and written by [`Engine::commit`], which applies a [`Batch`] of
+//! checks and writes as a whole, or not at all. That is everything: this crate has never heard of an
+//! item, and nothing above it may assume that it is the only process on the store.
+//!
+//! Calls are asynchronous because an engine may be on another machine; the local engines answer
+//! without ever yielding.
+
+use std::future::Future;
+use std::ops::Range;
+use std::pin::Pin;
+
+use bytes::Bytes;
+
+pub mod embedded;
+pub mod keycode;
+pub mod memory;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+
+/// What an engine call gives back: a future that can be held behind `dyn`.
+pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
+
+/// The result of an engine call.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// One of the fixed sets of keys. Keys of different families never meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Family {
+    /// Small and hot: definitions, partition heads, cursors. Flushed often.
+    Catalog,
+    /// The records themselves; the only family with large values.
+    Item,
+    /// Names to ordinals.
+    Id,
+    /// Index terms; values are empty.
+    Index,
+    /// Instants of expiry.
+    Expiry,
+    /// Changes in their order.
+    Feed,
+}
+
+impl Family {
+    /// All families, in the order of their discriminants.
+    pub const ALL: [Family; 6] =
+        [Self::Catalog, Self::Item, Self::Id, Self::Index, Self::Expiry, Self::Feed];
+}
+
+/// Ordered, durable bytes.
+pub trait Engine: Send + Sync {
+    /// The state as of the last commit that has returned, or a later one.
+    fn snapshot(&self) -> Box<dyn Snapshot>;
+
+    /// Applies the writes if every check holds. Durable when it returns; visible to snapshots taken after
+    /// it returns, and to none before it is durable.
+    ///
+    /// The work goes on to its end even if the future is dropped.
+    fn commit(&self, batch: Batch) -> Answer<'_, ()>;
+
+    /// A hint that nothing in `family` between `prefix` and `key` will be read again, for engines that can drop dead
+    /// prefixes cheaply. May do nothing.
+    fn reclaim_below(&self, family: Family, prefix: &[u8], key: &[u8]);
+
+    /// Sizes and counters, for people and metrics.
+    fn stats(&self) -> Stats;
+
+    /// Flushes everything and stops. Later calls answer [`Error::Closed`].
+    fn close(&self) -> Answer<'_, ()>;
+}
+
+/// A state of the store that never changes.
+pub trait Snapshot: Send + Sync {
+    /// The value at `key`.
+    fn get(&self, family: Family, key: &[u8]) -> Answer<'_, Option<Bytes>>;
+
+    /// Up to `limit` pairs within `range` (start included, end not), in the given direction. Fewer than `limit` means
+    /// that the range ends there.
+    fn scan(&self, family: Family, range: Range<Bytes>, direction: Direction, limit: usize) -> Answer<'_, Vec<Pair>>;
+}
+
+/// A key and its value.
+pub type Pair = (Bytes, Bytes);
+
+/// Which end of a range a scan begins at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From the smallest key up.
+    Forward,
+    /// From the largest key down.
+    Backward,
+}
+
+/// What [`Engine::commit`] applies: all of it or nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    /// Conditions on the state just before this batch.
+    pub checks: Vec<Check>,
+    /// Applied in order: a later write to the same key wins.
+    pub writes: Vec<Write>,
+}
+
+impl Batch {
+    /// Sets `key` to `value`.
+    pub fn put(&mut self, family: Family, key: impl Into<Bytes>, value: impl Into<Bytes>) {
+        self.writes.push(Write { family, key: key.into(), value: Some(value.into()) });
+    }
+
+    /// Removes `key`, whether it is there or not.
+    pub fn delete(&mut self, family: Family, key: impl Into<Bytes>) {
+        self.writes.push(Write { family, key: key.into(), value: None });
+    }
+
+    /// Requires that `key` has `value` (`None`: is absent).
+    pub fn check(&mut self, family: Family, key: impl Into<Bytes>, value: Option<Bytes>) {
+        self.checks.push(Check { family, key: key.into(), value });
+    }
+}
+
+/// A condition: `key` has exactly `value`; `None` means that it is absent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Check {
+    /// Where to look.
+    pub family: Family,
+    /// What to look at.
+    pub key: Bytes,
+    /// What must be there.
+    pub value: Option<Bytes>,
+}
+
+/// A put, or a delete where there is no value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Write {
+    /// Where to write.
+    pub family: Family,
+    /// The key.
+    pub key: Bytes,
+    /// The value, or `None` to delete.
+    pub value: Option<Bytes>,
+}
+
+/// Sizes and counters of an engine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// The engine's name, as in the ready line and metrics.
+    pub engine: &'static str,
+    /// Bytes on disk, journals included.
+    pub disk_bytes: u64,
+    /// Bytes of `disk_bytes` that are journals.
+    pub journal_bytes: u64,
+    /// Batches committed since the start.
+    pub commits: u64,
+    /// Syncs that made them durable; `commits / syncs` is what group commit gains.
+    pub syncs: u64,
+}
+
+/// What can go wrong in an engine. The variants are the cases in which a caller would do something different.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Error {
+    /// A check failed; nothing was written. Read again and decide again.
+    #[error("the store changed meanwhile")]
+    Conflict,
+    /// Bytes that do not decode. Never guessed at.
+    #[error("corrupt data: {0}")]
+    Corrupt(String),
+    /// The disk has no room for this write; nothing was written, and reads go on.
+    #[error("the disk is full: {0}")]
+    Full(String),
+    /// A write or sync failed, so the state of the disk is unknown: the engine refuses all further work.
+    #[error("the store has failed and stopped: {0}")]
+    Failed(String),
+    /// The engine was closed.
+    #[error("the store is closed")]
+    Closed,
+    /// Cannot be opened: wrong version, locked by another process, no rights. The text says what to do.
+    #[error("{0}")]
+    Open(String),
+}
+
+impl Error {
+    /// Whether doing the whole operation again may succeed.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Self::Conflict)
+    }
+}
