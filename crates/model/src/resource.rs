@@ -1,0 +1,291 @@
+//! How resources are named on the wire: `_rid`, `_self`, `_etag`, session tokens.
+//!
+//! A rid is standard base64 with padding, with `/` written as `-`. Databases have 4 bytes, containers 8 with the top bit of
+//! byte 4 set, items 16: the container's, then the partition and ordinal as a little-endian `u64`, in the order of creation.
+
+use std::fmt::Write;
+
+use crate::clock::Timestamp;
+
+/// The number of a database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DatabaseRid(pub u32);
+
+impl DatabaseRid {
+    /// Reads a wire rid; `None` if this is not one, and so must be a name.
+    pub fn parse(text: &str) -> Option<Self> {
+        let bytes: [u8; 4] = decode(text)?.try_into().ok()?;
+        Some(Self(u32::from_be_bytes(bytes)))
+    }
+
+    fn bytes(self) -> [u8; 4] {
+        self.0.to_be_bytes()
+    }
+}
+
+impl std::fmt::Display for DatabaseRid {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        encode(&self.bytes(), f)
+    }
+}
+
+/// The numbers of a container and of its database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ContainerRid {
+    /// The database's.
+    pub database: DatabaseRid,
+    /// The container's own, unique in the whole account; below 2^31.
+    pub number: u32,
+}
+
+impl ContainerRid {
+    /// Reads a wire rid.
+    pub fn parse(text: &str) -> Option<Self> {
+        let bytes = decode(text)?;
+        if bytes.len() != 8 || bytes[4] & 0x80 == 0 {
+            return None;
+        }
+        let (database, number) = bytes.split_at(4);
+        Some(Self {
+            database: DatabaseRid(u32::from_be_bytes(database.try_into().ok()?)),
+            number: u32::from_be_bytes(number.try_into().ok()?) & 0x7FFF_FFFF,
+        })
+    }
+
+    fn bytes(self) -> [u8; 8] {
+        let mut bytes = [0; 8];
+        bytes[..4].copy_from_slice(&self.database.bytes());
+        bytes[4..].copy_from_slice(&(self.number | 0x8000_0000).to_be_bytes());
+        bytes
+    }
+}
+
+impl std::fmt::Display for ContainerRid {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        encode(&self.bytes(), f)
+    }
+}
+
+/// What the last eight bytes of a child of a container name: the top nibble of a little-endian `u64`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ChildKind {
+    /// An item.
+    Item = 0,
+    /// A partition key range.
+    PartitionKeyRange = 5,
+    /// A user-defined function.
+    Udf = 6,
+    /// A trigger.
+    Trigger = 7,
+    /// A stored procedure.
+    Procedure = 8,
+}
+
+/// The rid of something that lives in a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ChildRid {
+    /// The container.
+    pub container: ContainerRid,
+    /// What it is.
+    pub kind: ChildKind,
+    /// Its number among its kind; below 2^60.
+    pub number: u64,
+}
+
+/// Bits of an item's number that hold its ordinal; the partition stands above them.
+const ORDINAL_BITS: u32 = 40;
+
+impl ChildRid {
+    /// The rid of item number `ordinal` of a partition.
+    pub fn item(container: ContainerRid, partition: u32, ordinal: u64) -> Self {
+        let number = (u64::from(partition) << ORDINAL_BITS) | ordinal;
+        Self { container, kind: ChildKind::Item, number }
+    }
+
+    /// Reads the rid of an item: its container, partition and ordinal.
+    pub fn parse_item(text: &str) -> Option<(ContainerRid, u32, u64)> {
+        let bytes = decode(text)?;
+        if bytes.len() != 16 {
+            return None;
+        }
+        let container = ContainerRid::parse(text_of(&bytes[..8]).as_str())?;
+        let number = u64::from_le_bytes(bytes[8..].try_into().ok()?);
+        if number >> 60 != 0 {
+            return None;
+        }
+        Some((container, (number >> ORDINAL_BITS) as u32, number & ((1 << ORDINAL_BITS) - 1)))
+    }
+
+    fn bytes(self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&self.container.bytes());
+        bytes[8..].copy_from_slice(&(self.number | ((self.kind as u64) << 60)).to_le_bytes());
+        bytes
+    }
+}
+
+impl std::fmt::Display for ChildRid {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        encode(&self.bytes(), f)
+    }
+}
+
+/// The rid of an offer: three bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OfferRid(pub u32);
+
+impl OfferRid {
+    /// Reads a wire rid.
+    pub fn parse(text: &str) -> Option<Self> {
+        let bytes = decode(text).filter(|bytes| bytes.len() == 3)?;
+        Some(Self(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], 0])))
+    }
+}
+
+impl std::fmt::Display for OfferRid {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        encode(&self.0.to_le_bytes()[..3], f)
+    }
+}
+
+/// The version of a resource: changes with every write, and only then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Etag {
+    /// The change that wrote it.
+    pub lsn: u64,
+    /// Which write of that change.
+    pub seq: u16,
+    /// When.
+    pub ts: Timestamp,
+}
+
+impl std::fmt::Display for Etag {
+    /// With the quotes that belong to it: `"00000000-002a-0000-0100-61b1a4a40000"`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (high, middle, low) = ((self.lsn >> 32) as u32, (self.lsn >> 16) as u16, self.lsn as u16);
+        let (seq, ts) = (self.seq, self.ts.0 as u32);
+        write!(f, "\"{low:04x}{middle:04x}-{:04x}-{:04x}-{seq:04x}-{ts:08x}0000\"", high as u16, high >> 16)
+    }
+}
+
+/// A session token of one partition: `0:-1#42`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionToken {
+    /// The partition.
+    pub partition: u32,
+    /// Its last change.
+    pub lsn: u64,
+}
+
+impl std::fmt::Display for SessionToken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:-1#{}", self.partition, self.lsn)
+    }
+}
+
+impl SessionToken {
+    /// Reads the tokens of a header: `0:-1#42`, with regions `0:1#42#3=40`, the legacy `0:42`, or several with commas.
+    /// The error is the part that cannot be read.
+    pub fn parse_all(header: &str) -> Result<Vec<Self>, String> {
+        header.split(',').map(|part| Self::parse(part.trim()).ok_or_else(|| part.to_owned())).collect()
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (partition, rest) = text.split_once(':')?;
+        let lsn = match rest.split_once('#') {
+            None => rest,
+            Some((version, rest)) => {
+                version.parse::<i64>().ok()?;
+                rest.split('#').next()?
+            }
+        };
+        Some(Self { partition: partition.parse().ok()?, lsn: lsn.parse::<i64>().ok()?.max(0) as u64 })
+    }
+}
+
+const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+-";
+
+fn encode(bytes: &[u8], out: &mut impl Write) -> std::fmt::Result {
+    for chunk in bytes.chunks(3) {
+        let mut group = [0; 3];
+        group[..chunk.len()].copy_from_slice(chunk);
+        let bits = u32::from_be_bytes([0, group[0], group[1], group[2]]);
+        for place in 0..4 {
+            let symbol = ALPHABET[(bits >> (18 - 6 * place)) as usize & 63];
+            out.write_char(if place <= chunk.len() { symbol.into() } else { '=' })?;
+        }
+    }
+    Ok(())
+}
+
+fn text_of(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    encode(bytes, &mut text).expect("writing to a string cannot fail");
+    text
+}
+
+fn decode(text: &str) -> Option<Vec<u8>> {
+    let symbols = text.trim_end_matches('=');
+    if text.is_empty() || !text.len().is_multiple_of(4) || text.len() - symbols.len() > 2 {
+        return None;
+    }
+    let (mut bytes, mut bits, mut count) = (Vec::with_capacity(16), 0u32, 0);
+    for symbol in symbols.bytes() {
+        let value = ALPHABET.iter().position(|&known| known == symbol)?;
+        bits = (bits << 6) | value as u32;
+        count += 6;
+        if count >= 8 {
+            count -= 8;
+            bytes.push((bits >> count) as u8);
+        }
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CONTAINER: ContainerRid = ContainerRid { database: DatabaseRid(0xD5F22B00), number: 0x59AC4DFE };
+
+    #[test]
+    fn rids_have_the_layout_of_the_wire() {
+        assert_eq!(CONTAINER.database.to_string(), "1fIrAA==");
+        assert_eq!(CONTAINER.to_string(), "1fIrANmsTf4=");
+        let item = ChildRid::item(CONTAINER, 3, 7);
+        let text = item.to_string();
+        assert_eq!(text.len(), 24);
+        assert_eq!(ChildRid::parse_item(&text), Some((CONTAINER, 3, 7)));
+        assert_eq!(ContainerRid::parse("1fIrANmsTf4="), Some(CONTAINER));
+        assert_eq!(DatabaseRid::parse("1fIrAA=="), Some(CONTAINER.database));
+        assert_eq!(OfferRid(77).to_string().len(), 4);
+        assert_eq!(OfferRid::parse(&OfferRid(77).to_string()), Some(OfferRid(77)));
+    }
+
+    #[test]
+    fn names_are_not_rids() {
+        for name in ["", "db", "my-database", "a/b=", "====", "abc="] {
+            assert_eq!(DatabaseRid::parse(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn etags_differ_with_every_write() {
+        let etag = |lsn, seq, ts| Etag { lsn, seq, ts: Timestamp(ts) }.to_string();
+        assert_eq!(etag(42, 0, 1639032996).len(), 38);
+        assert_ne!(etag(42, 0, 5), etag(43, 0, 5));
+        assert_ne!(etag(42, 0, 5), etag(42, 1, 5));
+        assert_ne!(etag(1, 0, 5), etag(1 << 40, 0, 5));
+    }
+
+    #[test]
+    fn session_tokens_of_every_form_are_read() {
+        let lsn = |text| SessionToken::parse_all(text).map(|all| all[0].lsn);
+        assert_eq!(lsn("0:-1#42"), Ok(42));
+        assert_eq!(lsn("0:1#42#3=40"), Ok(42));
+        assert_eq!(lsn("0:42"), Ok(42));
+        assert_eq!(SessionToken::parse_all("0:-1#1,1:-1#2").unwrap().len(), 2);
+        assert!(lsn("nonsense").is_err());
+        assert_eq!(SessionToken { partition: 0, lsn: 42 }.to_string(), "0:-1#42");
+    }
+}

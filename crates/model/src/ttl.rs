@@ -1,0 +1,218 @@
+//! When an item is dead: the one place that decides (contract R02 to R18).
+//!
+//! A container has a [`TtlState`]: its default, and two marks that former settings left behind. With `now` it gives a
+//! [`Horizon`], two instants that decide for every item of the container, for readers and for the purge alike, so the two
+//! cannot disagree. Changing the default folds the old rule, as of now, into the marks: O(1), and what was dead
+//! stays dead (R13, R15).
+
+use serde_json::Value;
+
+use crate::clock::Timestamp;
+
+/// The largest legal ttl in seconds.
+pub const TTL_SECS_MAX: u32 = 2_147_483_647;
+
+/// An item's own ttl: what its root property `ttl` says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ttl {
+    /// Follows the container's default, whatever that becomes (R12).
+    #[default]
+    Absent,
+    /// -1: never expires (R11).
+    Never,
+    /// Expires this many seconds after its last write.
+    Secs(u32),
+}
+
+impl Ttl {
+    /// Reads the property `ttl`. `Err` means that the value is not a legal ttl: -1 or a whole number
+    /// in 1..=2147483647, where 20.0 counts as 20 (R04).
+    pub fn from_json(value: Option<&Value>) -> Result<Self, IllegalTtl> {
+        match value {
+            None => Ok(Self::Absent),
+            Some(value) => whole_secs(value).and_then(Self::from_secs).ok_or(IllegalTtl),
+        }
+    }
+
+    fn from_secs(secs: i64) -> Option<Self> {
+        match secs {
+            -1 => Some(Self::Never),
+            secs => u32::try_from(secs).ok().filter(is_in_range).map(Self::Secs),
+        }
+    }
+}
+
+/// A `ttl` that is neither -1 nor a whole number in 1..=2147483647.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IllegalTtl;
+
+/// A container's default: the three states of R18.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DefaultTtl {
+    /// Nothing expires, own ttl or not.
+    #[default]
+    Off,
+    /// -1: only items with an own ttl expire.
+    NoDefault,
+    /// Items without an own ttl expire this many seconds after their last write.
+    Secs(u32),
+}
+
+impl DefaultTtl {
+    /// Reads `defaultTtl`; absent and null are off (R02). The error names the legal range (R03).
+    pub fn from_json(value: Option<&Value>) -> Result<Self, String> {
+        let value = match value {
+            None | Some(Value::Null) => return Ok(Self::Off),
+            Some(value) => value,
+        };
+        match whole_secs(value).and_then(Ttl::from_secs) {
+            Some(Ttl::Never) => Ok(Self::NoDefault),
+            Some(Ttl::Secs(secs)) => Ok(Self::Secs(secs)),
+            _ => Err(format!(
+                "The input defaultTtl '{value}' is invalid. Ensure to provide a nonzero positive integer less than \
+                 or equal to '{TTL_SECS_MAX}', or '-1' which means never expire, or leave it out to turn \
+                 time to live off."
+            )),
+        }
+    }
+
+    /// The JSON value, if there is one to show.
+    pub fn to_json(self) -> Option<Value> {
+        match self {
+            Self::Off => None,
+            Self::NoDefault => Some(Value::from(-1)),
+            Self::Secs(secs) => Some(Value::from(secs)),
+        }
+    }
+
+    /// Whether TTL is on.
+    pub fn is_on(self) -> bool {
+        self != Self::Off
+    }
+}
+
+/// All that decides about expiry in a container.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TtlState {
+    /// The rule in force.
+    pub default: DefaultTtl,
+    /// Items that follow the default and were last written at or before this are dead for ever.
+    pub inherited_mark: Option<Timestamp>,
+    /// Own expiries at or before this are dead for ever.
+    pub own_mark: Option<Timestamp>,
+}
+
+impl TtlState {
+    /// A new container's state.
+    pub fn new(default: DefaultTtl) -> Self {
+        Self { default, inherited_mark: None, own_mark: None }
+    }
+
+    /// What is dead at `now`.
+    pub fn horizon(&self, now: Timestamp) -> Horizon {
+        let (inherited, own) = match self.default {
+            DefaultTtl::Off => (None, None),
+            DefaultTtl::NoDefault => (None, Some(now)),
+            DefaultTtl::Secs(secs) => (now.minus(secs.into()), Some(now)),
+        };
+        Horizon { inherited: inherited.max(self.inherited_mark), own: own.max(self.own_mark) }
+    }
+
+    /// The state after the default becomes `default` at `now`. What the old rule has expired by now stays so (R13).
+    pub fn with_default(&self, default: DefaultTtl, now: Timestamp) -> Self {
+        let horizon = self.horizon(now);
+        Self { default, inherited_mark: horizon.inherited, own_mark: horizon.own }
+    }
+
+    /// When an item will expire under the rule in force, if nothing changes (R07's matrix).
+    pub fn expires_at(&self, ts: Timestamp, own: Ttl) -> Option<Timestamp> {
+        match (self.default, own) {
+            (DefaultTtl::Off, _) | (_, Ttl::Never) | (DefaultTtl::NoDefault, Ttl::Absent) => None,
+            (_, Ttl::Secs(secs)) => Some(ts.plus(secs.into())),
+            (DefaultTtl::Secs(secs), Ttl::Absent) => Some(ts.plus(secs.into())),
+        }
+    }
+}
+
+/// Two instants that decide what is dead, the same for readers and for the purge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Horizon {
+    /// Dead: items without an own ttl whose last write is at or before this.
+    pub inherited: Option<Timestamp>,
+    /// Dead: items with an own ttl that ends at or before this.
+    pub own: Option<Timestamp>,
+}
+
+impl Horizon {
+    /// Whether an item last written at `ts` with this own ttl exists.
+    pub fn is_live(&self, ts: Timestamp, own: Ttl) -> bool {
+        match own {
+            Ttl::Never => true,
+            Ttl::Absent => self.inherited.is_none_or(|horizon| ts > horizon),
+            Ttl::Secs(secs) => self.own.is_none_or(|horizon| ts.plus(secs.into()) > horizon),
+        }
+    }
+}
+
+fn is_in_range(secs: &u32) -> bool {
+    (1..=TTL_SECS_MAX).contains(secs)
+}
+
+/// A JSON number without a fraction.
+fn whole_secs(value: &Value) -> Option<i64> {
+    value.as_i64().or_else(|| {
+        let float = value.as_f64().filter(|float| float.fract() == 0.0 && float.abs() < 1e12)?;
+        Some(float as i64)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn ttl_r04_legal_and_illegal_own_values() {
+        let read = |value: Value| Ttl::from_json(Some(&value));
+        assert_eq!(read(json!(-1)), Ok(Ttl::Never));
+        assert_eq!(read(json!(20)), Ok(Ttl::Secs(20)));
+        assert_eq!(read(json!(20.0)), Ok(Ttl::Secs(20)));
+        assert_eq!(read(json!(-1.0)), Ok(Ttl::Never));
+        assert_eq!(read(json!(2147483647)), Ok(Ttl::Secs(TTL_SECS_MAX)));
+        for bad in [json!(0), json!(-10), json!(null), json!(1.5), json!("5"), json!(2147483648u64), json!(1e300)] {
+            assert_eq!(read(bad.clone()), Err(IllegalTtl), "{bad}");
+        }
+        assert_eq!(Ttl::from_json(None), Ok(Ttl::Absent));
+    }
+
+    #[test]
+    fn ttl_r03_legal_and_illegal_defaults() {
+        let read = |value: Value| DefaultTtl::from_json(Some(&value));
+        assert_eq!(read(json!(null)), Ok(DefaultTtl::Off));
+        assert_eq!(read(json!(-1)), Ok(DefaultTtl::NoDefault));
+        assert_eq!(read(json!(5)), Ok(DefaultTtl::Secs(5)));
+        for bad in [json!(0), json!(-2), json!(1.5), json!("5"), json!(true), json!(2147483648u64)] {
+            let message = read(bad.clone()).unwrap_err();
+            assert!(message.contains(&bad.to_string()) && message.contains("2147483647"), "{message}");
+        }
+    }
+
+    #[test]
+    fn ttl_r07_the_matrix() {
+        let (ts, now) = (Timestamp(1_000), Timestamp(1_010));
+        let live = |default, own| TtlState::new(default).horizon(now).is_live(ts, own);
+        for own in [Ttl::Absent, Ttl::Never, Ttl::Secs(5)] {
+            assert!(live(DefaultTtl::Off, own));
+        }
+        assert!(live(DefaultTtl::NoDefault, Ttl::Absent));
+        assert!(live(DefaultTtl::NoDefault, Ttl::Never));
+        assert!(!live(DefaultTtl::NoDefault, Ttl::Secs(10)), "dead exactly at ts + ttl");
+        assert!(live(DefaultTtl::NoDefault, Ttl::Secs(11)));
+        assert!(!live(DefaultTtl::Secs(10), Ttl::Absent));
+        assert!(live(DefaultTtl::Secs(11), Ttl::Absent));
+        assert!(live(DefaultTtl::Secs(1), Ttl::Never));
+        assert!(live(DefaultTtl::Secs(1), Ttl::Secs(11)));
+        assert!(!live(DefaultTtl::Secs(100), Ttl::Secs(10)));
+    }
+}

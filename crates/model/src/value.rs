@@ -1,0 +1,1 @@
+//! Values and their order. (Placeholder: replaced by the query branch at its merge.)
