@@ -148,7 +148,7 @@ impl Api {
     pub async fn lag(&mut self) -> Result<(u64, u64)> {
         let answer = self.call("GET", "/metrics", &[], b"").await?.expect(&[200], "metrics")?;
         let text = String::from_utf8(answer.body).context("metrics are text")?;
-        Ok((metric(&text, "purge_lag_items"), metric(&text, "purge_lag_seconds")))
+        Ok((metric(&text, "ttl_items_behind"), metric(&text, "ttl_seconds_behind")))
     }
 }
 

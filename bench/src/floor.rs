@@ -9,10 +9,10 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::header::{HeaderName, HeaderValue};
+use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{HeaderMap, Request, Response, StatusCode};
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use hyper_util::server::conn::auto;
+use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 
 /// Serves until it is killed. The file holds an answer as it was on the wire: status line, headers, body.
@@ -38,11 +38,10 @@ async fn serve(answer: Answer) -> Result<()> {
         tokio::spawn(async move {
             let service = service_fn(move |request| respond(request, answer.clone()));
             // A client that goes away is how every run ends.
-            drop(
-                auto::Builder::new(TokioExecutor::new())
-                    .serve_connection(TokioIo::new(stream), service)
-                    .await,
-            );
+            let connection = http1::Builder::new()
+                .header_read_timeout(None)
+                .serve_connection(TokioIo::new(stream), service);
+            drop(connection.await);
         });
     }
 }
