@@ -78,6 +78,7 @@ impl From<storage::Error> for Error {
             storage::Error::Closed => Self::Stopping,
             storage::Error::Conflict
             | storage::Error::Corrupt(_)
+            | storage::Error::Invalid(_)
             | storage::Error::Failed(_)
             | storage::Error::Open(_) => Self::Storage(error.to_string()),
         }

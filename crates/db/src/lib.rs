@@ -4,6 +4,7 @@
 
 pub mod catalog;
 pub mod charge;
+pub mod check;
 pub mod container;
 pub mod error;
 pub mod feed;
@@ -18,6 +19,8 @@ mod record;
 mod scan;
 pub mod settings;
 pub mod throughput;
+#[cfg(test)]
+mod tests;
 mod writer;
 
 use std::sync::Arc;

@@ -70,31 +70,46 @@ pub(crate) struct Purged {
 }
 
 /// Wakes the purge when something falls due before it meant to look again.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Alarm {
     /// When the purge means to look next; 0 while it is at work.
     planned: AtomicU64,
+    /// The earliest instant reported since the purge last began to look.
+    earliest: AtomicU64,
     wake: Notify,
 }
 
+impl Default for Alarm {
+    fn default() -> Self {
+        Self { planned: AtomicU64::new(0), earliest: AtomicU64::new(u64::MAX), wake: Notify::new() }
+    }
+}
+
 impl Alarm {
-    /// Something may be due at `at`.
+    /// Something will be due at `at`.
     pub fn due(&self, at: Timestamp) {
-        if at.0 < self.planned.load(Ordering::Acquire) {
-            self.wake();
+        self.earliest.fetch_min(at.0, Ordering::SeqCst);
+        if at.0 < self.planned.load(Ordering::SeqCst) {
+            self.wake.notify_one();
         }
     }
 
     /// The purge should look at once.
     pub fn wake(&self) {
-        self.planned.store(0, Ordering::Release);
-        self.wake.notify_one();
+        self.due(Timestamp(0));
+    }
+
+    /// The purge begins to look: what is reported from now on, it may have missed.
+    fn begin(&self) {
+        self.planned.store(0, Ordering::SeqCst);
+        self.earliest.store(u64::MAX, Ordering::SeqCst);
     }
 }
 
 impl Db {
     /// Removes expired items within the request units that clients have left over: one round a partition.
     pub async fn purge(&self) -> Result<PurgeReport> {
+        self.alarm.begin();
         self.keep_clock().await?;
         let mut report = PurgeReport { more: self.purge_dropped().await?, ..PurgeReport::default() };
         for container in self.containers_with_ttl() {
@@ -166,9 +181,12 @@ impl Db {
 
     /// Waits until a write, a changed default or a moved clock may have made something due before `planned`.
     pub async fn purge_wanted(&self, planned: Option<Timestamp>) {
-        self.alarm.planned.store(planned.map_or(u64::MAX, |at| at.0), Ordering::Release);
-        self.alarm.wake.notified().await;
-        self.alarm.planned.store(0, Ordering::Release);
+        let planned = planned.map_or(u64::MAX, |at| at.0);
+        self.alarm.planned.store(planned, Ordering::SeqCst);
+        if self.alarm.earliest.load(Ordering::SeqCst) >= planned {
+            self.alarm.wake.notified().await;
+        }
+        self.alarm.planned.store(0, Ordering::SeqCst);
     }
 
     /// Tells the purge to look again: the virtual clock has moved.

@@ -82,7 +82,7 @@ impl Writer {
                 Op::Purge(items_max, reply) => drop(reply.send(self.purge_round(items_max).await)),
                 Op::Close(reply) => {
                     self.queue.close();
-                    drop(reply.send(()));
+                    reply.send(()).unwrap_or_default();
                 }
             }
         }
@@ -124,8 +124,10 @@ impl Writer {
                     }
                     return;
                 }
-                Err(Error::Storage(_)) if self.reload_head().await => {}
+                // Another server was faster: decide again on what it left.
+                Err(storage::Error::Conflict) if self.reload_head().await => {}
                 Err(error) => {
+                    let error = Error::from(error);
                     for (_, reply) in writes {
                         drop(reply.send(Outcome { result: Err(error.clone()), charge: charge::MISS }));
                     }
@@ -136,7 +138,7 @@ impl Writer {
     }
 
     /// Commits a round and moves the head.
-    async fn commit(&self, round: Round<'_>) -> Result<()> {
+    async fn commit(&self, round: Round<'_>) -> storage::Result<()> {
         let (old, head, mut batch) = (round.old_head, round.head, round.batch);
         // `now` alone is no reason for a commit.
         if batch.writes.is_empty() && head == (Head { now: head.now, ..old }) {
