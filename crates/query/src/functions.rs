@@ -3,8 +3,20 @@
 //! A function takes values and gives a value; what it cannot work with makes it undefined, so none
 //! of them fails. The few that depend on more than their arguments take it from the [`Host`].
 
+mod array;
+mod calendar;
+mod convert;
+mod date;
+pub mod full_text;
+mod geometry;
+mod integer;
+mod item;
 pub mod like;
+mod math;
+mod spatial;
+mod string;
 mod type_check;
+pub mod vector;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -46,7 +58,37 @@ pub fn find(name: &str) -> Option<&'static Function> {
     all.find(|function| function.name.eq_ignore_ascii_case(name))
 }
 
-const FAMILIES: &[&[Function]] = &[type_check::FUNCTIONS];
+const FAMILIES: &[&[Function]] = &[
+    array::FUNCTIONS,
+    convert::FUNCTIONS,
+    date::FUNCTIONS,
+    full_text::FUNCTIONS,
+    integer::FUNCTIONS,
+    item::FUNCTIONS,
+    math::FUNCTIONS,
+    spatial::FUNCTIONS,
+    string::FUNCTIONS,
+    type_check::FUNCTIONS,
+    vector::FUNCTIONS,
+];
+
+/// A function that also depends on the [`Host`].
+const fn impure(name: &'static str, args: (usize, usize), body: Body) -> Function {
+    Function { name, args_min: args.0, args_max: args.1, body, pure: false }
+}
+
+/// Answers joined by AND or OR; `None` is undefined.
+fn joined<'a>(answers: impl Iterator<Item = Option<bool>>, all: bool) -> Value<'a> {
+    let mut undefined = false;
+    for answer in answers {
+        match answer {
+            Some(answer) if answer != all => return answer.into(),
+            Some(_) => {}
+            None => undefined = true,
+        }
+    }
+    if undefined { Value::Undefined } else { all.into() }
+}
 
 /// The world outside the arguments: the time, chance, patterns already compiled, and how much more
 /// work may be done.
