@@ -12,7 +12,8 @@ use storage::{Direction, Engine, Family, Pair, Snapshot};
 
 use crate::feed::FeedEntry;
 use crate::keys::{
-    Key, PartitionId, catalog_range, index_suffix, is_term, is_unique, ordinal_of, partition_range, position_of,
+    Key, PartitionId, catalog_range, index_suffix, is_term, is_unique, ordinal_of, partition_range,
+    position_of,
 };
 use crate::partition::Head;
 use crate::record::Record;
@@ -42,7 +43,8 @@ const PAGE: usize = 512;
 pub async fn run(engine: &dyn Engine, progress: &mut dyn FnMut(u64, u64)) -> Result<Report> {
     let snapshot = engine.snapshot();
     let mut report = Report::default();
-    let rows = snapshot.scan(Family::Catalog, catalog_range(2), Direction::Forward, usize::MAX).await?;
+    let rows =
+        snapshot.scan(Family::Catalog, catalog_range(2), Direction::Forward, usize::MAX).await?;
     let mut partitions = Vec::new();
     for (key, value) in rows {
         report.containers += 1;
@@ -75,7 +77,10 @@ pub async fn run(engine: &dyn Engine, progress: &mut dyn FnMut(u64, u64)) -> Res
     let total = heads.iter().flatten().map(|head| head.items).sum();
     for ((id, settings), head) in partitions.into_iter().zip(heads) {
         let Some(head) = head else {
-            report.problem(format!("container {} partition {}: it has no head", id.container, id.partition));
+            report.problem(format!(
+                "container {} partition {}: it has no head",
+                id.container, id.partition
+            ));
             continue;
         };
         let mut check = Check { snapshot: &*snapshot, id, settings, head, report: &mut report };
@@ -120,7 +125,10 @@ impl Check<'_> {
                 items += 1;
                 self.report.items += 1;
                 if ordinal > self.head.ordinal {
-                    self.problem(format!("item {ordinal} is beyond the head's last, {}", self.head.ordinal));
+                    self.problem(format!(
+                        "item {ordinal} is beyond the head's last, {}",
+                        self.head.ordinal
+                    ));
                 }
                 match Record::decode(&key, value) {
                     Err(error) => self.problem(error.to_string()),
@@ -133,17 +141,26 @@ impl Check<'_> {
             progress(self.report.items);
         }
         if items != self.head.items {
-            self.problem(format!("its head counts {} items, but there are {items}", self.head.items));
+            self.problem(format!(
+                "its head counts {} items, but there are {items}",
+                self.head.items
+            ));
         }
         if bytes != self.head.bytes {
-            self.problem(format!("its head counts {} bytes, but there are {bytes}", self.head.bytes));
+            self.problem(format!(
+                "its head counts {} bytes, but there are {bytes}",
+                self.head.bytes
+            ));
         }
         Ok(())
     }
 
     async fn item(&mut self, ordinal: u64, record: &Record) -> Result<()> {
         if record.lsn > self.head.lsn {
-            self.problem(format!("item {ordinal} has change {}, beyond the head's {}", record.lsn, self.head.lsn));
+            self.problem(format!(
+                "item {ordinal} has change {}, beyond the head's {}",
+                record.lsn, self.head.lsn
+            ));
         }
         let value = match parse_stored(record) {
             Ok(value) => value,
@@ -164,13 +181,17 @@ impl Check<'_> {
             wanted.push((Key::Expiry { partition, at, ordinal }, "its expiry entry"));
         }
         let unique = self.settings.unique_entries(&value)?;
-        wanted.extend(unique.iter().map(|suffix| (Key::Unique { partition, suffix }, "a unique key entry")));
+        wanted.extend(
+            unique.iter().map(|suffix| (Key::Unique { partition, suffix }, "a unique key entry")),
+        );
         // After a change of policy old items may lack terms until they are written again.
         let terms = match self.settings.indexing_changed {
             true => Vec::new(),
             false => self.terms(&value, record),
         };
-        wanted.extend(terms.iter().map(|term| (Key::Term { partition, term, ordinal }, "an index term")));
+        wanted.extend(
+            terms.iter().map(|term| (Key::Term { partition, term, ordinal }, "an index term")),
+        );
         let mut missing = Vec::new();
         for (key, what) in wanted {
             if self.snapshot.get(key.family(), &key.encode()).await?.is_none() {
@@ -205,7 +226,9 @@ impl Check<'_> {
         };
         let item_key = Key::Item { partition: self.id, ordinal }.encode();
         let Some(stored) = self.snapshot.get(Family::Item, &item_key).await? else {
-            self.problem(format!("an entry of {family:?} names item {ordinal}, which does not exist"));
+            self.problem(format!(
+                "an entry of {family:?} names item {ordinal}, which does not exist"
+            ));
             return Ok(());
         };
         // A broken item was already reported as such.

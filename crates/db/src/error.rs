@@ -61,7 +61,9 @@ pub enum Error {
     #[error("The server is overloaded: too many writes are waiting. Please retry.")]
     Overloaded,
     /// The disk is full. Nothing was written; reads go on.
-    #[error("The server's disk is full, so nothing was written. Free space on it, then retry. ({0})")]
+    #[error(
+        "The server's disk is full, so nothing was written. Free space on it, then retry. ({0})"
+    )]
     DiskFull(String),
     /// The store failed or holds corrupt bytes; the text names what.
     #[error("{0}")]

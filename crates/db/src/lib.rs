@@ -18,9 +18,9 @@ pub mod query;
 mod record;
 mod scan;
 pub mod settings;
-pub mod throughput;
 #[cfg(test)]
 mod tests;
+pub mod throughput;
 mod writer;
 
 use std::sync::Arc;

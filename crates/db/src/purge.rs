@@ -111,7 +111,8 @@ impl Db {
     pub async fn purge(&self) -> Result<PurgeReport> {
         self.alarm.begin();
         self.keep_clock().await?;
-        let mut report = PurgeReport { more: self.purge_dropped().await?, ..PurgeReport::default() };
+        let mut report =
+            PurgeReport { more: self.purge_dropped().await?, ..PurgeReport::default() };
         for container in self.containers_with_ttl() {
             for partition in container.runtime.partitions() {
                 let spare = partition.bucket().spare(self.clock.elapsed());
@@ -214,10 +215,15 @@ impl Db {
     }
 
     /// When the oldest dead item of a partition died, if there is one.
-    async fn first_dead(&self, container: &Container, partition: &Partition) -> Result<Option<Timestamp>> {
+    async fn first_dead(
+        &self,
+        container: &Container,
+        partition: &Partition,
+    ) -> Result<Option<Timestamp>> {
         let now = self.now();
         let horizon = container.runtime.ttl.horizon(now);
-        let own = self.first_own(partition).await?.filter(|at| horizon.own.is_some_and(|own| *at <= own));
+        let own =
+            self.first_own(partition).await?.filter(|at| horizon.own.is_some_and(|own| *at <= own));
         let inherited = match horizon.inherited {
             None => None,
             Some(inherited) => self.first_inherited(partition).await?.filter(|ts| *ts <= inherited),
@@ -232,9 +238,11 @@ impl Db {
 
     /// The first own expiry that is still stored.
     async fn first_own(&self, partition: &Partition) -> Result<Option<Timestamp>> {
-        let start = Key::Expiry { partition: partition.id, at: partition.head().expiry_cursor, ordinal: 0 };
+        let start =
+            Key::Expiry { partition: partition.id, at: partition.head().expiry_cursor, ordinal: 0 };
         let range = start.encode()..partition_range(partition.id).end;
-        let first = self.engine.snapshot().scan(Family::Expiry, range, Direction::Forward, 1).await?;
+        let first =
+            self.engine.snapshot().scan(Family::Expiry, range, Direction::Forward, 1).await?;
         Ok(first.first().map(|(key, _)| position_of(key)).transpose()?.map(Timestamp))
     }
 
@@ -243,7 +251,9 @@ impl Db {
         let snapshot = self.engine.snapshot();
         let mut range = feed_from(partition.id, partition.head().feed_cursor);
         loop {
-            let pairs = snapshot.scan(Family::Feed, range.clone(), Direction::Forward, ROUND_ITEMS_MAX).await?;
+            let pairs = snapshot
+                .scan(Family::Feed, range.clone(), Direction::Forward, ROUND_ITEMS_MAX)
+                .await?;
             for (key, value) in &pairs {
                 let entry = FeedEntry::decode(key, value)?;
                 if !entry.has_own_ttl {
@@ -251,7 +261,9 @@ impl Db {
                 }
             }
             match pairs.last() {
-                Some((last, _)) if pairs.len() == ROUND_ITEMS_MAX => range.start = crate::scan::successor(last),
+                Some((last, _)) if pairs.len() == ROUND_ITEMS_MAX => {
+                    range.start = crate::scan::successor(last)
+                }
                 _ => return Ok(None),
             }
         }
@@ -265,10 +277,13 @@ impl Db {
             let key = |at| Key::Expiry { partition: partition.id, at, ordinal: 0 }.encode();
             let mut range = key(head.expiry_cursor)..key(own.plus(1));
             while count < LAG_ITEMS_MAX && range.start < range.end {
-                let pairs = snapshot.scan(Family::Expiry, range.clone(), Direction::Forward, 1_000).await?;
+                let pairs =
+                    snapshot.scan(Family::Expiry, range.clone(), Direction::Forward, 1_000).await?;
                 count += pairs.len() as u64;
                 match pairs.last() {
-                    Some((last, _)) if pairs.len() == 1_000 => range.start = crate::scan::successor(last),
+                    Some((last, _)) if pairs.len() == 1_000 => {
+                        range.start = crate::scan::successor(last)
+                    }
                     _ => break,
                 }
             }
@@ -276,7 +291,8 @@ impl Db {
         if let Some(inherited) = horizon.inherited {
             let mut range = feed_from(partition.id, head.feed_cursor);
             'feed: while count < LAG_ITEMS_MAX {
-                let pairs = snapshot.scan(Family::Feed, range.clone(), Direction::Forward, 1_000).await?;
+                let pairs =
+                    snapshot.scan(Family::Feed, range.clone(), Direction::Forward, 1_000).await?;
                 for (key, value) in &pairs {
                     let entry = FeedEntry::decode(key, value)?;
                     if entry.ts > inherited {
@@ -285,7 +301,9 @@ impl Db {
                     count += u64::from(!entry.has_own_ttl);
                 }
                 match pairs.last() {
-                    Some((last, _)) if pairs.len() == 1_000 => range.start = crate::scan::successor(last),
+                    Some((last, _)) if pairs.len() == 1_000 => {
+                        range.start = crate::scan::successor(last)
+                    }
                     _ => break,
                 }
             }
@@ -318,16 +336,20 @@ impl Db {
     /// Removes a slice of what dropped containers have left behind, and says whether there is more.
     async fn purge_dropped(&self) -> Result<bool> {
         let snapshot = self.engine.snapshot();
-        let dropped = snapshot.scan(Family::Catalog, catalog_range(4), Direction::Forward, 1).await?;
+        let dropped =
+            snapshot.scan(Family::Catalog, catalog_range(4), Direction::Forward, 1).await?;
         let Some((row, _)) = dropped.first() else { return Ok(false) };
-        let number = row.last_chunk::<4>().map(|bytes| u32::from_be_bytes(*bytes)).ok_or_else(|| {
-            storage::Error::Corrupt("the key of a dropped container is cut short".to_owned())
-        })?;
+        let number =
+            row.last_chunk::<4>().map(|bytes| u32::from_be_bytes(*bytes)).ok_or_else(|| {
+                storage::Error::Corrupt("the key of a dropped container is cut short".to_owned())
+            })?;
         let mut batch = Batch::default();
         for family in [Family::Item, Family::Id, Family::Index, Family::Expiry, Family::Feed] {
             let room = DROP_KEYS_MAX.saturating_sub(batch.writes.len());
             if room > 0 {
-                let pairs = snapshot.scan(family, container_range(number), Direction::Forward, room).await?;
+                let pairs = snapshot
+                    .scan(family, container_range(number), Direction::Forward, room)
+                    .await?;
                 pairs.into_iter().for_each(|(key, _)| batch.delete(family, key));
             }
         }
@@ -360,7 +382,8 @@ impl Round<'_> {
         if start >= end {
             return Ok(Purged::default());
         }
-        let pairs = self.snapshot.scan(Family::Expiry, start..end, Direction::Forward, items_max).await?;
+        let pairs =
+            self.snapshot.scan(Family::Expiry, start..end, Direction::Forward, items_max).await?;
         for (key, _) in &pairs {
             self.remove_dead(key).await?;
         }

@@ -100,7 +100,12 @@ async fn run_history(seed: u64, engine: Arc<dyn Engine>, throttle: bool) {
     }
     world.db.purge_all().await.unwrap();
     let (items, _) = world.container().usage();
-    assert_eq!(items, model.items.len() as u64, "after the purge, seed {seed}:\n  {}", log.join("\n  "));
+    assert_eq!(
+        items,
+        model.items.len() as u64,
+        "after the purge, seed {seed}:\n  {}",
+        log.join("\n  ")
+    );
     let report = crate::check::run(&*world.engine, &mut |_, _| {}).await.unwrap();
     assert_eq!(report.problems, Vec::<String>::new(), "seed {seed}:\n  {}", log.join("\n  "));
 }
@@ -211,7 +216,9 @@ async fn compare(world: &World, model: &Model) -> Result<(), String> {
         model.items.iter().map(|(id, item)| ((*id).to_owned(), item.ts + START.0)).collect();
     let same = |how: &str, found: BTreeMap<String, u64>| match found == expected {
         true => Ok(()),
-        false => Err(format!("{how} shows {found:?} where {expected:?} is alive at +{}", model.now)),
+        false => {
+            Err(format!("{how} shows {found:?} where {expected:?} is alive at +{}", model.now))
+        }
     };
     let mut read = BTreeMap::new();
     for id in IDS {
@@ -241,7 +248,12 @@ async fn compare(world: &World, model: &Model) -> Result<(), String> {
         }
         same("a list", listed)?;
     }
-    match world.db.changes(&container, &Scope::Container, &ChangesRequest::Beginning, 100).await.result {
+    match world
+        .db
+        .changes(&container, &Scope::Container, &ChangesRequest::Beginning, 100)
+        .await
+        .result
+    {
         Ok(page) => same("the change feed", entries(&page.rows)),
         Err(Error::Throttled { .. }) => Ok(()),
         Err(error) => Err(error.to_string()),
@@ -257,7 +269,8 @@ fn entries(rows: &[bytes::Bytes]) -> BTreeMap<String, u64> {
 }
 
 fn definition(default: Option<i64>) -> Value {
-    let mut body = json!({"id": "c", "partitionKey": {"paths": ["/pk"], "kind": "Hash", "version": 2}});
+    let mut body =
+        json!({"id": "c", "partitionKey": {"paths": ["/pk"], "kind": "Hash", "version": 2}});
     if let Some(default) = default {
         body["defaultTtl"] = default.into();
     }

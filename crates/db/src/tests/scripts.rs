@@ -87,7 +87,8 @@ impl Runner for Session {
 
 async fn container(world: &World, command: &Command) -> Output {
     let mut args = command.consume_args();
-    let mut body = json!({"id": "c", "partitionKey": {"paths": ["/pk"], "kind": "Hash", "version": 2}});
+    let mut body =
+        json!({"id": "c", "partitionKey": {"paths": ["/pk"], "kind": "Hash", "version": 2}});
     if let Some(throughput) = args.take_key("throughput") {
         let throughput = crate::Throughput::Manual(throughput.parse()?);
         set_default(&mut body, args.next_pos());
@@ -95,14 +96,16 @@ async fn container(world: &World, command: &Command) -> Output {
         return Ok(String::new());
     }
     if let Some(paths) = args.take_key("unique") {
-        body["uniqueKeyPolicy"] = json!({"uniqueKeys": [{"paths": paths.split(',').collect::<Vec<_>>()}]});
+        body["uniqueKeyPolicy"] =
+            json!({"uniqueKeys": [{"paths": paths.split(',').collect::<Vec<_>>()}]});
     }
     if let Some(mode) = args.take_key("indexing") {
         body["indexingPolicy"] = json!({"indexingMode": mode});
     }
     if let Some(excluded) = args.take_key("excluded") {
         let included = if excluded == "/*" { json!([]) } else { json!([{"path": "/*"}]) };
-        body["indexingPolicy"] = json!({"includedPaths": included, "excludedPaths": [{"path": excluded}]});
+        body["indexingPolicy"] =
+            json!({"includedPaths": included, "excludedPaths": [{"path": excluded}]});
     }
     set_default(&mut body, args.next_pos());
     args.reject_next()?;
@@ -132,7 +135,9 @@ fn set_default(body: &mut Value, text: Option<&str>) {
         None | Some("off") => {}
         Some("null") => body["defaultTtl"] = Value::Null,
         Some("never") => body["defaultTtl"] = json!(-1),
-        Some(text) => body["defaultTtl"] = serde_json::from_str(text).unwrap_or_else(|_| json!(text)),
+        Some(text) => {
+            body["defaultTtl"] = serde_json::from_str(text).unwrap_or_else(|_| json!(text))
+        }
     }
 }
 
@@ -215,7 +220,8 @@ async fn read(world: &World, etags: &mut Map<String, Value>, command: &Command) 
     let keep = args.take_key("keep");
     let mut output = String::new();
     while let Some(id) = args.next_pos() {
-        let reply = world.db.read(&world.container(), &key_of(&key), id, ReadOptions::default()).await;
+        let reply =
+            world.db.read(&world.container(), &key_of(&key), id, ReadOptions::default()).await;
         let text = match reply.result {
             Ok(item) => {
                 if let Some(keep) = &keep {
@@ -224,7 +230,9 @@ async fn read(world: &World, etags: &mut Map<String, Value>, command: &Command) 
                 let value: Value = serde_json::from_slice(&item.body)?;
                 match full {
                     true => String::from_utf8(item.body.to_vec())?,
-                    false => format!("live, _ts {}", value["_ts"].as_u64().unwrap_or_default() - START.0),
+                    false => {
+                        format!("live, _ts {}", value["_ts"].as_u64().unwrap_or_default() - START.0)
+                    }
                 }
             }
             Err(crate::Error::NotFound) => "not found".to_owned(),
@@ -247,7 +255,8 @@ async fn list(world: &World, command: &Command) -> Output {
     let mut continuation = None;
     loop {
         let page = PageRequest { items_max, continuation };
-        let page = world.db.list(&world.container(), &scope, &page, ReadOptions::default()).await.result?;
+        let page =
+            world.db.list(&world.container(), &scope, &page, ReadOptions::default()).await.result?;
         writeln!(output, "{}", ids(&page.rows)?)?;
         continuation = page.continuation;
         if continuation.is_none() {
@@ -263,10 +272,13 @@ async fn changes(world: &World, command: &Command) -> Output {
     let from = match args.take_key("from") {
         None | Some("beginning") => ChangesRequest::Beginning,
         Some("now") => ChangesRequest::Now,
-        Some(text) if text.starts_with('+') => ChangesRequest::Since(START.plus(text[1..].parse()?)),
+        Some(text) if text.starts_with('+') => {
+            ChangesRequest::Since(START.plus(text[1..].parse()?))
+        }
         Some(etag) => ChangesRequest::After(etag.to_owned()),
     };
-    let page = world.db.changes(&world.container(), &Scope::Container, &from, items_max).await.result?;
+    let page =
+        world.db.changes(&world.container(), &Scope::Container, &from, items_max).await.result?;
     Ok(format!("{} then {}", ids(&page.rows)?, page.continuation.unwrap_or_default()))
 }
 
@@ -293,7 +305,11 @@ async fn purge(world: &World, command: &Command) -> Output {
 async fn lag(world: &World) -> Output {
     let mut output = String::new();
     for lag in world.db.lag().await? {
-        writeln!(output, "{}: {} items, {} s behind, {} purged", lag.container, lag.items, lag.secs, lag.purged)?;
+        writeln!(
+            output,
+            "{}: {} items, {} s behind, {} purged",
+            lag.container, lag.items, lag.secs, lag.purged
+        )?;
     }
     Ok(output)
 }
@@ -322,7 +338,9 @@ async fn keys(world: &World, command: &Command) -> Output {
 fn ttl_state(world: &World) -> Output {
     let state = world.container().ttl();
     let mark = |mark: Option<model::clock::Timestamp>| {
-        mark.map_or("none".to_owned(), |mark| (mark.0.cast_signed() - START.0.cast_signed()).to_string())
+        mark.map_or("none".to_owned(), |mark| {
+            (mark.0.cast_signed() - START.0.cast_signed()).to_string()
+        })
     };
     let (inherited, own) = (mark(state.inherited_mark), mark(state.own_mark));
     Ok(format!("default {:?}, inherited mark {inherited}, own mark {own}", state.default))
