@@ -52,6 +52,7 @@ fn main() -> Result<ExitCode> {
             return Ok(ExitCode::SUCCESS);
         }
         "client" => vec![("client", steady::floor_only as Scenario)],
+        "raw" => vec![("raw", steady::raw_only as Scenario)],
         "all" => SCENARIOS.to_vec(),
         name => SCENARIOS.iter().filter(|scenario| scenario.0 == name).copied().collect(),
     };
@@ -64,7 +65,8 @@ fn main() -> Result<ExitCode> {
         scenario(&options, &mut report).with_context(|| name)?;
         println!();
         failed += report.failed;
-        if let Some(path) = options.results.as_ref().filter(|_| name != "client") {
+        if let Some(path) = options.results.as_ref().filter(|_| !["client", "raw"].contains(&name))
+        {
             report.save(path)?;
         }
     }

@@ -25,6 +25,7 @@ commands
   crash        kill -9 under load, again and again: nothing acknowledged lost, nothing torn
   all          all of these
   client       the load generator against the floor alone
+  raw          the raw engine alone
 
 options
   --server PATH      the server                        [../target/release/sidereal]
