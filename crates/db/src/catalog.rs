@@ -1,12 +1,25 @@
 //! Databases, containers, offers: what there is.
+//!
+//! The whole catalog is in memory, replaced as a whole by each change and read without a lock. A change is first committed,
+//! with a check that nobody else has changed the catalog meanwhile, then shown.
 
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use model::clock::Timestamp;
-use model::resource::{ContainerRid, DatabaseRid, Etag, OfferRid};
-use serde_json::Value;
+use model::resource::{ContainerRid, DatabaseRid, Etag};
+use model::ttl::TtlState;
+use serde_json::{Map, Value, json};
+use storage::{Batch, Family};
+use tokio::sync::oneshot;
 
-use crate::{Db, Result, Settings};
+use crate::container::{Container, Runtime};
+use crate::keys::{Key, Meta, PartitionId};
+use crate::partition::Head;
+use crate::settings::resource_id;
+use crate::throughput::{Offer, Throughput};
+use crate::writer::Op;
+use crate::{Db, Error, Result, Settings};
 
 /// A database.
 #[derive(Debug)]
@@ -22,126 +35,156 @@ pub struct Database {
 }
 
 impl Database {
+    /// Its `_self` link.
+    pub fn self_link(&self) -> String {
+        format!("dbs/{}/", self.rid)
+    }
+
     /// As the wire shows it, system properties included.
     pub fn to_json(&self) -> Value {
-        todo!()
+        let mut json = Map::new();
+        json.insert("id".into(), self.id.clone().into());
+        let rid = self.rid.to_string();
+        let mut json = with_system_properties(json, (&rid, &self.self_link()), self.etag, self.ts);
+        json["_colls"] = "colls/".into();
+        json["_users"] = "users/".into();
+        json
     }
 }
 
-/// A container, as of one moment: a replace makes a new one. Holds what a request needs to reach its items.
-#[derive(Debug)]
-pub struct Container {
-    /// Its numbers.
-    pub rid: ContainerRid,
-    /// Its database's name.
-    pub database_id: String,
-    /// What its owner has set.
-    pub settings: Settings,
-    /// Its version.
-    pub etag: Etag,
-    /// When it was last changed.
-    pub ts: Timestamp,
+/// All that there is, at one moment.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Catalog {
+    pub databases: HashMap<String, Entry>,
+    pub offers: BTreeMap<u32, Arc<Offer>>,
+    pub numbers: Numbers,
 }
 
-impl Container {
-    /// As the wire shows it, system properties included.
-    pub fn to_json(&self) -> Value {
-        todo!()
-    }
-
-    /// Its name.
-    pub fn id(&self) -> &str {
-        &self.settings.id
-    }
-
-    /// Its partition key ranges, as the wire shows them (the objects of the `PartitionKeyRanges` array), and the
-    /// etag of that list, with quotes.
-    pub fn partition_key_ranges(&self) -> (Vec<Value>, String) {
-        todo!()
-    }
+/// A database and its containers.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub database: Arc<Database>,
+    pub containers: HashMap<String, Arc<Container>>,
 }
 
-/// Provisioned throughput, in request units a second.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Throughput {
-    /// Fixed.
-    Manual(u32),
-    /// From a tenth of this up to it.
-    Autoscale {
-        /// The most it scales to.
-        max: u32,
-        /// By how many per cent the maximum grows with storage, if it does.
-        increment_percent: Option<u32>,
-    },
+/// The last numbers given out. Stored as one row that every change of the catalog checks and updates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Numbers {
+    pub database: u32,
+    pub container: u32,
+    pub offer: u32,
+    /// Counts changes; part of every definition's etag.
+    pub lsn: u64,
 }
 
-/// The throughput of one database or container.
-#[derive(Debug)]
-pub struct Offer {
-    /// Its number.
-    pub rid: OfferRid,
-    /// The throughput.
-    pub throughput: Throughput,
-}
-
-impl Offer {
-    /// As the wire shows it.
-    pub fn to_json(&self) -> Value {
-        todo!()
+impl Numbers {
+    pub fn encode(&self) -> Vec<u8> {
+        json!([self.database, self.container, self.offer, self.lsn]).to_string().into_bytes()
     }
 
-    /// The least throughput it can be set to (header `x-ms-cosmos-min-throughput`).
-    pub fn minimum(&self) -> u32 {
-        todo!()
+    pub fn decode(bytes: &[u8]) -> storage::Result<Self> {
+        let read: Option<[u64; 4]> = serde_json::from_slice::<Vec<u64>>(bytes).ok().and_then(|v| v.try_into().ok());
+        let [database, container, offer, lsn] =
+            read.ok_or_else(|| storage::Error::Corrupt("the catalog's numbers cannot be read".into()))?;
+        Ok(Self { database: database as u32, container: container as u32, offer: offer as u32, lsn })
     }
 }
 
-/// What an offer replace may change beyond the number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Migration {
-    /// Not asked for.
-    None,
-    /// From manual to autoscale.
-    ToAutoscale,
-    /// From autoscale to manual.
-    ToManual,
+impl Catalog {
+    /// A database by name, or by rid.
+    fn entry(&self, database: &str) -> Option<&Entry> {
+        self.databases.get(database).or_else(|| {
+            let rid = DatabaseRid::parse(database)?;
+            self.databases.values().find(|entry| entry.database.rid == rid)
+        })
+    }
+
+    pub fn containers(&self) -> impl Iterator<Item = &Arc<Container>> {
+        self.databases.values().flat_map(|entry| entry.containers.values())
+    }
+}
+
+impl Entry {
+    /// A container by name, or by rid.
+    fn container(&self, container: &str) -> Option<&Arc<Container>> {
+        self.containers.get(container).or_else(|| {
+            let rid = ContainerRid::parse(container)?;
+            self.containers.values().find(|container| container.rid == rid)
+        })
+    }
 }
 
 /// Names or rids are accepted wherever a database or container is named.
 impl Db {
     /// All databases, oldest first.
     pub fn databases(&self) -> Vec<Arc<Database>> {
-        todo!()
+        let catalog = self.catalog.load();
+        let mut all: Vec<_> = catalog.databases.values().map(|entry| entry.database.clone()).collect();
+        all.sort_by_key(|database| database.rid);
+        all
     }
 
     /// One database. `NotFound` if there is none.
     pub fn database(&self, database: &str) -> Result<Arc<Database>> {
-        todo!()
+        Ok(self.catalog.load().entry(database).ok_or(Error::NotFound)?.database.clone())
     }
 
     /// Creates a database from its JSON (`{"id": …}`).
     pub async fn create_database(&self, body: &Value, throughput: Option<Throughput>) -> Result<Arc<Database>> {
-        todo!()
+        let object = body.as_object().ok_or_else(|| {
+            Error::Invalid("The input content is invalid: a database is a JSON object with an 'id'.".into())
+        })?;
+        let id = resource_id(object)?;
+        let mut change = self.change_catalog().await;
+        if change.catalog.databases.contains_key(&id) {
+            return Err(Error::Exists);
+        }
+        let (etag, ts) = change.stamp();
+        change.catalog.numbers.database += 1;
+        let database = Arc::new(Database { rid: DatabaseRid(change.catalog.numbers.database), id, etag, ts });
+        change.put(Key::Database(database.rid.0), &encode_database(&database));
+        if let Some(throughput) = throughput {
+            change.put_offer(None, database.self_link(), database.rid.to_string(), throughput);
+        }
+        let entry = Entry { database: database.clone(), containers: HashMap::new() };
+        change.catalog.databases.insert(database.id.clone(), entry);
+        change.commit().await?;
+        Ok(database)
     }
 
     /// Deletes a database with all its containers, at once.
     pub async fn delete_database(&self, database: &str, if_match: Option<&str>) -> Result<()> {
-        todo!()
+        let mut change = self.change_catalog().await;
+        let entry = change.catalog.entry(database).ok_or(Error::NotFound)?.clone();
+        check_version(entry.database.etag, if_match)?;
+        for container in entry.containers.values() {
+            change.drop_container(container).await?;
+        }
+        change.drop_offer(&entry.database.rid.to_string());
+        change.delete(Key::Database(entry.database.rid.0));
+        change.catalog.databases.remove(&entry.database.id);
+        change.commit().await
     }
 
     /// All containers of a database, oldest first. `NotFound` if there is no such database.
     pub fn containers(&self, database: &str) -> Result<Vec<Arc<Container>>> {
-        todo!()
+        let catalog = self.catalog.load();
+        let entry = catalog.entry(database).ok_or(Error::OwnerNotFound)?;
+        let mut all: Vec<_> = entry.containers.values().cloned().collect();
+        all.sort_by_key(|container| container.rid);
+        Ok(all)
     }
 
     /// One container, addressed itself: `NotFound` if it is not there, `OwnerNotFound` if its database is not.
     pub fn container(&self, database: &str, container: &str) -> Result<Arc<Container>> {
-        todo!()
+        let catalog = self.catalog.load();
+        let entry = catalog.entry(database).ok_or(Error::OwnerNotFound)?;
+        entry.container(container).cloned().ok_or(Error::NotFound)
     }
 
     /// One container as the owner of what is addressed: `OwnerNotFound` if it is not there.
     pub fn owner(&self, database: &str, container: &str) -> Result<Arc<Container>> {
-        todo!()
+        self.container(database, container).map_err(|_| Error::OwnerNotFound)
     }
 
     /// Creates a container from its JSON definition.
@@ -151,7 +194,42 @@ impl Db {
         body: &Value,
         throughput: Option<Throughput>,
     ) -> Result<Arc<Container>> {
-        todo!()
+        let settings = Arc::new(Settings::parse(body)?);
+        let mut change = self.change_catalog().await;
+        let entry = change.catalog.entry(database).ok_or(Error::OwnerNotFound)?;
+        let (database, taken) = (entry.database.clone(), entry.containers.contains_key(&settings.id));
+        if taken {
+            return Err(Error::Exists);
+        }
+        let (etag, ts) = change.stamp();
+        change.catalog.numbers.container += 1;
+        let rid = ContainerRid { database: database.rid, number: change.catalog.numbers.container };
+        let ttl = TtlState::new(settings.default_ttl);
+        let shared = change.catalog.offer_of(&database.rid.to_string()).is_some();
+        // A container of its own has the service's default throughput; in a database with throughput it shares that.
+        let throughput = throughput.or((!shared).then_some(Throughput::DEFAULT));
+        let offer = throughput.map(|throughput| {
+            let link = format!("dbs/{}/colls/{rid}/", database.rid);
+            change.put_offer(None, link, rid.to_string(), throughput)
+        });
+        let bucket = match offer {
+            Some(offer) => self.new_bucket(Some(&offer)),
+            None => self.shared_bucket(&change.catalog, database.rid),
+        };
+        let runtime = Arc::new(Runtime::new(rid, ts, ttl, settings.clone(), bucket));
+        let container =
+            Arc::new(Container { rid, database_id: database.id.clone(), settings, etag, ts, runtime });
+        let head = Head { now: ts, ..Head::default() };
+        change.put_bytes(
+            Key::Head(PartitionId { container: rid.number, partition: 0 }),
+            head.encode().to_vec(),
+        );
+        change.put(Key::Container(rid.number), &encode_container(&container, ttl));
+        let entry = change.catalog.databases.get_mut(&database.id).ok_or(Error::OwnerNotFound)?;
+        entry.containers.insert(container.settings.id.clone(), container.clone());
+        container.runtime.start(&self.engine, &self.clock, &self.alarm, vec![head]);
+        change.commit().await?;
+        Ok(container)
     }
 
     /// Replaces a container's definition; the default ttl counts for every item from then on (R15).
@@ -162,26 +240,150 @@ impl Db {
         body: &Value,
         if_match: Option<&str>,
     ) -> Result<Arc<Container>> {
-        todo!()
+        let mut change = self.change_catalog().await;
+        let old = self.container(database, container)?;
+        check_version(old.etag, if_match)?;
+        let settings = Arc::new(old.settings.replaced_by(body)?);
+        let (etag, ts) = change.stamp();
+        let new = Arc::new(Container { settings: settings.clone(), etag, ts, ..(*old).clone() });
+
+        let cell = &old.runtime.ttl;
+        let before = cell.state();
+        let now = cell.hold(|| self.now());
+        let ttl = before.with_default(settings.default_ttl, now);
+        change.put(Key::Container(old.rid.number), &encode_container(&new, ttl));
+        let entry = change.catalog.databases.get_mut(&old.database_id).ok_or(Error::OwnerNotFound)?;
+        entry.containers.insert(settings.id.clone(), new.clone());
+        match change.commit().await {
+            Ok(()) => {
+                cell.set(ttl);
+                old.runtime.set_settings(settings);
+                self.alarm.wake();
+                Ok(new)
+            }
+            Err(error) => {
+                cell.set(before);
+                Err(error)
+            }
+        }
     }
 
     /// Deletes a container with all its items, at once.
     pub async fn delete_container(&self, database: &str, container: &str, if_match: Option<&str>) -> Result<()> {
-        todo!()
+        let mut change = self.change_catalog().await;
+        let container = self.container(database, container)?;
+        check_version(container.etag, if_match)?;
+        change.drop_container(&container).await?;
+        change.commit().await
     }
 
-    /// All offers.
-    pub fn offers(&self) -> Vec<Arc<Offer>> {
-        todo!()
+    /// Begins a change of the catalog; others wait until it is committed or dropped.
+    pub(crate) async fn change_catalog(&self) -> Change<'_> {
+        let guard = self.catalog_lock.lock().await;
+        let catalog = Catalog::clone(&self.catalog.load());
+        Change { db: self, _guard: guard, before: catalog.numbers, catalog, batch: Batch::default() }
+    }
+}
+
+/// A change of the catalog in the making.
+pub(crate) struct Change<'a> {
+    db: &'a Db,
+    _guard: tokio::sync::MutexGuard<'a, ()>,
+    before: Numbers,
+    pub catalog: Catalog,
+    batch: Batch,
+}
+
+impl Change<'_> {
+    /// The version and time of what this change makes.
+    pub fn stamp(&mut self) -> (Etag, Timestamp) {
+        self.catalog.numbers.lsn += 1;
+        let ts = self.db.now();
+        (Etag { lsn: self.catalog.numbers.lsn, seq: 0, ts }, ts)
     }
 
-    /// One offer by its rid.
-    pub fn offer(&self, rid: &str) -> Result<Arc<Offer>> {
-        todo!()
+    pub fn put(&mut self, key: Key<'_>, value: &Value) {
+        self.put_bytes(key, value.to_string().into_bytes());
     }
 
-    /// Replaces an offer's throughput by what its JSON says.
-    pub async fn replace_offer(&self, rid: &str, body: &Value, migration: Migration) -> Result<Arc<Offer>> {
-        todo!()
+    pub fn put_bytes(&mut self, key: Key<'_>, value: Vec<u8>) {
+        self.batch.put(key.family(), key.encode(), value);
     }
+
+    pub fn delete(&mut self, key: Key<'_>) {
+        self.batch.delete(key.family(), key.encode());
+    }
+
+    /// Takes a container out of the catalog. Its data is removed in the background; its name and all its items are
+    /// gone when the change is committed.
+    async fn drop_container(&mut self, container: &Container) -> Result<()> {
+        for partition in container.runtime.partitions() {
+            let (reply, closed) = oneshot::channel();
+            // A writer that is already closed needs no closing.
+            if partition.submit_later(Op::Close(reply)).await.is_ok() {
+                closed.await.map_err(|_| Error::Stopping)?;
+            }
+            self.delete(Key::Head(partition.id));
+        }
+        let number = container.rid.number;
+        self.drop_offer(&container.rid.to_string());
+        self.delete(Key::Container(number));
+        self.put_bytes(Key::Dropped(number), Vec::new());
+        if let Some(entry) = self.catalog.databases.get_mut(&container.database_id) {
+            entry.containers.remove(container.id());
+        }
+        self.db.alarm.wake();
+        Ok(())
+    }
+
+    /// Makes the change durable, then shows it.
+    pub async fn commit(mut self) -> Result<()> {
+        self.catalog.numbers.lsn += u64::from(self.catalog.numbers == self.before);
+        let key = Key::Meta(Meta::Numbers).encode();
+        self.batch.check(Family::Catalog, key.clone(), Some(self.before.encode().into()));
+        self.batch.put(Family::Catalog, key, self.catalog.numbers.encode());
+        self.db.engine.commit(self.batch).await?;
+        self.db.catalog.store(Arc::new(self.catalog));
+        Ok(())
+    }
+}
+
+/// If-Match for definitions.
+pub(crate) fn check_version(etag: Etag, if_match: Option<&str>) -> Result<()> {
+    match if_match {
+        Some(wanted) if wanted != "*" && wanted != etag.to_string() => Err(Error::PreconditionFailed),
+        _ => Ok(()),
+    }
+}
+
+/// A definition with what the server adds to each.
+pub(crate) fn with_system_properties(
+    mut json: Map<String, Value>,
+    (rid, self_link): (&str, &str),
+    etag: Etag,
+    ts: Timestamp,
+) -> Value {
+    json.insert("_rid".into(), rid.into());
+    json.insert("_ts".into(), ts.0.into());
+    json.insert("_self".into(), self_link.into());
+    json.insert("_etag".into(), etag.to_string().into());
+    Value::Object(json)
+}
+
+fn encode_database(database: &Database) -> Value {
+    json!({"id": database.id, "lsn": database.etag.lsn, "ts": database.ts.0})
+}
+
+fn encode_container(container: &Container, ttl: TtlState) -> Value {
+    json!({
+        "database": container.rid.database.0,
+        "settings": container.settings.json,
+        "indexingChanged": container.settings.indexing_changed,
+        "partitions": 1,
+        "created": container.runtime.created.0,
+        "inheritedMark": ttl.inherited_mark.map(|mark| mark.0),
+        "ownMark": ttl.own_mark.map(|mark| mark.0),
+        "lsn": container.etag.lsn,
+        "ts": container.ts.0,
+    })
 }

@@ -1,10 +1,34 @@
 //! Items: create, read, replace, upsert, delete, list.
+//!
+//! A write is prepared here, in the request's own task: parsed, validated, its index terms computed. Only then does it queue for
+//! the partition's writer ([`crate::writer`]), which decides.
 
 use bytes::Bytes;
-use model::partition_key::PartitionKey;
-use model::resource::{Etag, SessionToken};
+use model::partition_key::{Component, Kind, PartitionKey};
+use model::resource::{ChildRid, Etag, SessionToken};
+use model::ttl::{TTL_SECS_MAX, Ttl};
+use serde_json::{Map, Value};
+use storage::{Family, Snapshot};
+use tokio::sync::oneshot;
 
-use crate::{Container, Db, Reply};
+use crate::charge::{self, RequestCharge};
+use crate::index::is_system_property;
+use crate::keys::{Key, encode_name, encode_partition_key};
+use crate::partition::Partition;
+use crate::record::Record;
+use crate::scan::{ItemScan, Position};
+use crate::settings::bad_component;
+use crate::writer::{Op, ordinal_of_value};
+use crate::{Container, Db, Error, Reply, Result};
+
+/// The most bytes of an item's JSON.
+pub const ITEM_BYTES_MAX: usize = 2 << 20;
+
+/// The most bytes of an item's id.
+pub const ID_BYTES_MAX: usize = 1_023;
+
+/// The most bytes of rows in a page.
+pub const PAGE_BYTES_MAX: usize = 4 << 20;
 
 /// An item as it goes to the client.
 #[derive(Clone, Debug)]
@@ -20,7 +44,7 @@ pub struct Item {
 /// What a read may ask for beyond the item.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReadOptions<'a> {
-    /// What the client has already seen: [`crate::Error::SessionNotAvailable`] if this server has not.
+    /// What the client has already seen: [`Error::SessionNotAvailable`] if this server has not.
     pub session: &'a [SessionToken],
 }
 
@@ -97,6 +121,36 @@ pub struct Page {
     pub continuation: Option<String>,
 }
 
+/// A write, ready for the writer.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    pub verb: Verb,
+    /// The stored form of the partition key.
+    pub key: Vec<u8>,
+    /// The stored form of partition key and id.
+    pub name: Bytes,
+    /// `None` for a delete.
+    pub body: Option<PreparedBody>,
+    pub if_match: Option<String>,
+    pub if_none_match: Option<String>,
+}
+
+/// What will be stored of an item.
+#[derive(Debug)]
+pub(crate) struct PreparedBody {
+    /// The JSON text without system properties and without its last brace.
+    pub text: Vec<u8>,
+    pub own_ttl: Ttl,
+    pub terms: Vec<Vec<u8>>,
+    pub unique: Vec<Vec<u8>>,
+}
+
+impl Prepared {
+    pub fn body_bytes(&self) -> usize {
+        self.body.as_ref().map_or(0, |body| body.text.len())
+    }
+}
+
 impl Db {
     /// Reads one item by id (or rid).
     pub async fn read(
@@ -106,12 +160,50 @@ impl Db {
         id: &str,
         options: ReadOptions<'_>,
     ) -> Reply<Item> {
-        todo!()
+        let partition = container.partition();
+        let session = partition.session();
+        let mut charge = charge::MISS;
+        let result = async {
+            check_key(container, key)?;
+            check_session(session, options)?;
+            partition.admit(self.clock.elapsed())?;
+            let horizon = container.runtime.ttl.horizon(self.now());
+            let snapshot = self.engine.snapshot();
+            let key = encode_partition_key(key);
+            let record = match item_number(container, id) {
+                Some(ordinal) => {
+                    let record = find_ordinal(&*snapshot, partition, ordinal).await?;
+                    record.filter(|record| record.name.starts_with(&key))
+                }
+                None => find(&*snapshot, partition, &encode_name(&key, id)).await?,
+            };
+            let record = record.filter(|record| horizon.is_live(record.ts, record.own_ttl));
+            let record = record.ok_or(Error::NotFound)?;
+            charge = charge::read(record.body.len());
+            Ok(Item { etag: record.etag(), lsn: record.lsn, body: record.body })
+        }
+        .await;
+        self.settle(partition, charge);
+        Reply { result, charge, session: Some(session) }
     }
 
     /// Creates, upserts, replaces or deletes one item. Durable when it returns.
     pub async fn write(&self, container: &Container, write: Write) -> Reply<Written> {
-        todo!()
+        let partition = container.partition();
+        let mut charge = charge::MISS;
+        let result = async {
+            let prepared = self.prepare(container, write).await?;
+            partition.admit(self.clock.elapsed())?;
+            let (reply, outcome) = oneshot::channel();
+            partition.submit(Op::Write(Box::new(prepared), reply))?;
+            // The writer drops what it has not answered only when the container goes.
+            let outcome = outcome.await.map_err(|_| Error::OwnerNotFound)?;
+            charge = outcome.charge;
+            outcome.result
+        }
+        .await;
+        self.settle(partition, charge);
+        Reply { result, charge, session: Some(partition.session()) }
     }
 
     /// The items of a scope, in the order of their creation.
@@ -122,6 +214,237 @@ impl Db {
         page: &PageRequest,
         options: ReadOptions<'_>,
     ) -> Reply<Page> {
-        todo!()
+        let partition = container.partition();
+        let session = partition.session();
+        let mut charge = charge::MISS;
+        let result = async {
+            check_session(session, options)?;
+            partition.admit(self.clock.elapsed())?;
+            let position = page.continuation.as_deref().map(Position::parse).transpose()?;
+            let mut scan = ItemScan::new(self, container, scope, position)?;
+            let mut rows = Vec::new();
+            let (mut bytes, mut last, mut more) = (0, None, false);
+            'page: loop {
+                let items = scan.next().await?;
+                if items.is_empty() {
+                    break;
+                }
+                for item in items {
+                    bytes += item.record.body.len();
+                    if rows.len() == page.items_max || (bytes > PAGE_BYTES_MAX && !rows.is_empty()) {
+                        more = true;
+                        break 'page;
+                    }
+                    last = Some(item.ordinal);
+                    rows.push(item.record.body);
+                }
+            }
+            charge = scan.charge();
+            let continuation = last.filter(|_| more).map(|ordinal| scan.position(ordinal).to_string());
+            Ok(Page { rows, continuation })
+        }
+        .await;
+        self.settle(partition, charge);
+        Reply { result, charge, session: Some(session) }
     }
+
+    /// Books a client's charge.
+    pub(crate) fn settle(&self, partition: &Partition, charge: RequestCharge) {
+        partition.bucket().spend(charge, self.clock.elapsed());
+    }
+
+    /// Parses and validates a write. Nothing here looks at what is stored, but for an item that is named by its rid.
+    async fn prepare(&self, container: &Container, write: Write) -> Result<Prepared> {
+        let Write { verb, partition_key, body, if_match, if_none_match } = write;
+        let settings = container.runtime.settings();
+        if let Verb::Delete(id) = &verb {
+            let key = partition_key.ok_or_else(missing_key)?;
+            check_key(container, &key)?;
+            let key = encode_partition_key(&key);
+            let id = self.id_of(container, id).await?;
+            let name = encode_name(&key, &id).into();
+            return Ok(Prepared { verb, key, name, body: None, if_match, if_none_match });
+        }
+        let value = parse(&body)?;
+        let members = value.as_object().ok_or_else(|| {
+            Error::Invalid("The input content is invalid: an item must be a JSON object.".into())
+        })?;
+        let id = item_id(members)?;
+        if let Verb::Replace(addressed) = &verb {
+            if self.id_of(container, addressed).await? != id {
+                return Err(Error::Invalid(
+                    "Replacing the item failed: the 'id' in the body differs from the one in the request's path.".into(),
+                ));
+            }
+        }
+        let key = settings.partition_key.extract(&value).map_err(|bad| bad_component(&bad))?;
+        if let Some(given) = &partition_key {
+            check_key(container, given)?;
+            if *given != key {
+                return Err(Error::PartitionKeyMismatch);
+            }
+        }
+        check_key_size(container, &key)?;
+        let own_ttl = own_ttl(members.get("ttl"), container.runtime.ttl.state().default.is_on())?;
+        let unique = settings.unique_entries(&value)?;
+        let terms = settings.indexing.terms(&value);
+        let key = encode_partition_key(&key);
+        let name = encode_name(&key, id).into();
+        let text = text_of(members, body.len());
+        let body = Some(PreparedBody { text, own_ttl, terms, unique });
+        Ok(Prepared { verb, key, name, body, if_match, if_none_match })
+    }
+
+    /// The id that a path names: itself, or that of the item with this rid.
+    async fn id_of(&self, container: &Container, id: &str) -> Result<String> {
+        let Some(ordinal) = item_number(container, id) else { return Ok(id.to_owned()) };
+        let snapshot = self.engine.snapshot();
+        let record = find_ordinal(&*snapshot, container.partition(), ordinal).await?;
+        let value: Value = match record {
+            None => return Err(Error::NotFound),
+            Some(record) => crate::writer::parse_stored(&record)?,
+        };
+        Ok(value["id"].as_str().unwrap_or_default().to_owned())
+    }
+}
+
+impl Container {
+    /// The partition that holds its items. One for now: more come with the rest of the NoSQL API.
+    pub(crate) fn partition(&self) -> &Partition {
+        &self.runtime.partitions()[0]
+    }
+}
+
+/// The record under a name, dead or alive: callers apply the horizon.
+async fn find(snapshot: &dyn Snapshot, partition: &Partition, name: &[u8]) -> Result<Option<Record>> {
+    let key = Key::Id { partition: partition.id, name }.encode();
+    match snapshot.get(Family::Id, &key).await? {
+        None => Ok(None),
+        Some(ordinal) => find_ordinal(snapshot, partition, ordinal_of_value(&ordinal)?).await,
+    }
+}
+
+async fn find_ordinal(
+    snapshot: &dyn Snapshot,
+    partition: &Partition,
+    ordinal: u64,
+) -> Result<Option<Record>> {
+    let key = Key::Item { partition: partition.id, ordinal }.encode();
+    let bytes = snapshot.get(Family::Item, &key).await?;
+    Ok(bytes.map(|bytes| Record::decode(&key, bytes)).transpose()?)
+}
+
+/// The number of the item that `id` names if it is a rid of this container.
+fn item_number(container: &Container, id: &str) -> Option<u64> {
+    if id.len() != 24 {
+        return None;
+    }
+    let (owner, _, ordinal) = ChildRid::parse_item(id)?;
+    (owner == container.rid).then_some(ordinal)
+}
+
+/// Whether this server has seen what the client has.
+pub(crate) fn check_session(have: SessionToken, options: ReadOptions<'_>) -> Result<()> {
+    let ahead = |wanted: &&SessionToken| wanted.partition == have.partition && wanted.lsn > have.lsn;
+    match options.session.iter().find(ahead) {
+        Some(_) => Err(Error::SessionNotAvailable),
+        None => Ok(()),
+    }
+}
+
+/// Whether a key has as many components as the container's definition.
+fn check_key(container: &Container, key: &PartitionKey) -> Result<()> {
+    let (given, defined) = (key.0.len(), container.settings.partition_key.paths.len());
+    if given < defined {
+        return Err(Error::Invalid(
+            "PartitionKey has fewer components than defined the collection resource.".into(),
+        ));
+    }
+    if given > defined {
+        return Err(Error::Invalid(
+            "PartitionKey has more components than defined the collection resource.".into(),
+        ));
+    }
+    Ok(())
+}
+
+fn check_key_size(container: &Container, key: &PartitionKey) -> Result<()> {
+    let limit = match container.settings.partition_key.kind {
+        Kind::V1 => 101,
+        Kind::V2 | Kind::MultiHash => 2_048,
+    };
+    let too_long = |component: &Component| matches!(component, Component::String(text) if text.len() > limit);
+    match key.0.iter().any(too_long) {
+        true => Err(Error::Invalid(format!("The partition key value is too long: the most is {limit} bytes."))),
+        false => Ok(()),
+    }
+}
+
+fn missing_key() -> Error {
+    Error::Invalid("PartitionKey value must be supplied for this operation.".into())
+}
+
+fn parse(body: &[u8]) -> Result<Value> {
+    if body.len() > ITEM_BYTES_MAX {
+        return Err(Error::TooLarge("Request size is too large".into()));
+    }
+    serde_json::from_slice(body).map_err(|error| {
+        Error::Invalid(format!(
+            "The input content is invalid because it is not well-formed JSON, or is nested deeper than 128 levels: {error}."
+        ))
+    })
+}
+
+/// The `id` of an item, validated.
+fn item_id(members: &Map<String, Value>) -> Result<&str> {
+    let id = match members.get("id") {
+        None => {
+            return Err(Error::Invalid(
+                "The input content is invalid because the required properties - 'id; ' - are missing".into(),
+            ));
+        }
+        Some(Value::String(id)) => id,
+        Some(_) => {
+            return Err(Error::Invalid("One of the specified inputs is invalid: 'id' must be a string.".into()));
+        }
+    };
+    if id.is_empty() {
+        return Err(Error::Invalid("One of the specified inputs is invalid: 'id' must not be empty.".into()));
+    }
+    if id.len() > ID_BYTES_MAX {
+        return Err(Error::Invalid(format!(
+            "One of the specified inputs is invalid: 'id' is longer than {ID_BYTES_MAX} bytes."
+        )));
+    }
+    if let Some(bad) = id.chars().find(|c| matches!(c, '/' | '\\' | '?' | '#')) {
+        return Err(Error::Invalid(format!(
+            "One of the specified inputs is invalid: 'id' contains the invalid character '{bad}'."
+        )));
+    }
+    Ok(id)
+}
+
+/// An item's own ttl under R04 (container on) or R05 (off).
+fn own_ttl(value: Option<&Value>, on: bool) -> Result<Ttl> {
+    match Ttl::from_json(value) {
+        Ok(ttl) => Ok(ttl),
+        Err(_) if !on && !value.is_some_and(Value::is_number) => Ok(Ttl::Absent),
+        Err(_) => Err(Error::Invalid(format!(
+            "The input ttl '{}' is invalid. Ensure to provide a nonzero positive integer less than or equal to \
+             '{TTL_SECS_MAX}', or '-1' which means never expire.",
+            value.map_or_else(String::new, Value::to_string)
+        ))),
+    }
+}
+
+/// The item's JSON without system properties and without the last brace, which the writer adds.
+fn text_of(members: &Map<String, Value>, room: usize) -> Vec<u8> {
+    let mut text = Vec::with_capacity(room + 16);
+    for (name, value) in members.iter().filter(|(name, _)| !is_system_property(name)) {
+        text.push(if text.is_empty() { b'{' } else { b',' });
+        serde_json::to_writer(&mut text, name).expect("a string can be written");
+        text.push(b':');
+        serde_json::to_writer(&mut text, value).expect("a value can be written");
+    }
+    text
 }

@@ -4,27 +4,40 @@
 
 pub mod catalog;
 pub mod charge;
+pub mod container;
 pub mod error;
 pub mod feed;
+mod index;
 pub mod items;
+mod keys;
+mod open;
+mod partition;
 pub mod purge;
 pub mod query;
+mod record;
+mod scan;
 pub mod settings;
+pub mod throughput;
+mod writer;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
-use model::clock::{Clock, Timestamp};
+use arc_swap::ArcSwap;
+use model::clock::Clock;
 use model::resource::SessionToken;
 use storage::Engine;
 
-pub use catalog::{Container, Database, Offer, Throughput};
+pub use catalog::Database;
 pub use charge::RequestCharge;
+pub use container::Container;
 pub use error::{Error, Result};
 pub use feed::ChangesRequest;
 pub use items::{Item, Page, PageRequest, ReadOptions, Scope, Verb, Write, Written};
 pub use purge::{PurgeReport, TtlLag};
 pub use query::QueryRequest;
 pub use settings::Settings;
+pub use throughput::{Migration, Offer, Throughput};
 
 /// How a database behaves.
 #[derive(Clone, Copy, Debug, Default)]
@@ -35,7 +48,17 @@ pub struct Options {
 
 /// A database on an engine. Cheap to clone; all clones are the same database.
 #[derive(Clone)]
-pub struct Db {}
+pub struct Db {
+    engine: Arc<dyn Engine>,
+    clock: Arc<dyn Clock>,
+    options: Options,
+    catalog: Arc<ArcSwap<catalog::Catalog>>,
+    catalog_lock: Arc<tokio::sync::Mutex<()>>,
+    alarm: Arc<purge::Alarm>,
+    /// The last `now` handed out, and the last one that is stored.
+    now_seen: Arc<AtomicU64>,
+    now_stored: Arc<AtomicU64>,
+}
 
 /// What an item operation answers: its result, what it cost, and how far the client has now seen.
 #[derive(Debug)]
@@ -46,31 +69,4 @@ pub struct Reply<T> {
     pub charge: RequestCharge,
     /// The partition and its last change, where one partition answered.
     pub session: Option<SessionToken>,
-}
-
-impl Db {
-    /// Opens the database that `engine` holds, or begins a new one. Checks that heads, feed and items agree.
-    pub async fn open(engine: Arc<dyn Engine>, clock: Arc<dyn Clock>, options: Options) -> Result<Self> {
-        todo!()
-    }
-
-    /// The second it is. Never decreases.
-    pub fn now(&self) -> Timestamp {
-        todo!()
-    }
-
-    /// The clock, for latencies and the virtual clock's controls.
-    pub fn clock(&self) -> &dyn Clock {
-        todo!()
-    }
-
-    /// The engine, for its numbers.
-    pub fn engine_stats(&self) -> storage::Stats {
-        todo!()
-    }
-
-    /// Finishes what is queued, stores the clock, flushes, and refuses everything from then on.
-    pub async fn close(&self) -> Result<()> {
-        todo!()
-    }
 }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::items::{Page, PageRequest, ReadOptions, Scope};
-use crate::{Container, Db, Reply, Result};
+use crate::{Container, Db, Error, Reply, Result};
 
 /// A query text and its parameters.
 #[derive(Clone, Debug)]
@@ -24,16 +24,17 @@ impl Db {
         page: &PageRequest,
         options: ReadOptions<'_>,
     ) -> Reply<Page> {
-        todo!()
+        let _ = query;
+        self.list(container, scope, page, options).await
     }
 
     /// Runs a query over a list of JSON documents of the catalog (databases, containers, offers).
-    pub fn query_documents(&self, query: &QueryRequest, documents: Vec<Value>) -> Result<Vec<bytes::Bytes>> {
-        todo!()
+    pub fn query_documents(&self, _query: &QueryRequest, documents: Vec<Value>) -> Result<Vec<bytes::Bytes>> {
+        Ok(documents.into_iter().map(|document| document.to_string().into()).collect())
     }
 
     /// The plan that SDKs ask for (wire document, section 6.3).
-    pub fn query_plan(&self, container: &Container, query: &QueryRequest) -> Result<Value> {
-        todo!()
+    pub fn query_plan(&self, _container: &Container, _query: &QueryRequest) -> Result<Value> {
+        Err(Error::Invalid("not yet".into()))
     }
 }

@@ -1,9 +1,19 @@
 //! What a container's owner can set: its definition, read from and shown as the wire's JSON.
 //!
-//! Stub.
-use model::partition_key::PartitionKeyDefinition;
+//! [`Settings::parse`] validates a definition and completes it with the service's defaults; [`Settings::replaced_by`]
+//! guards what cannot change. The JSON is also what the catalog stores.
+
+use std::sync::LazyLock;
+
+use model::partition_key::{BadComponent, Kind, PartitionKeyDefinition};
+use model::path::Path;
 use model::ttl::DefaultTtl;
-use serde_json::Value;
+use serde_json::{Map, Value, json};
+use storage::keycode::Writer;
+
+use crate::index::{IndexingPolicy, push_value};
+use crate::keys::encode_partition_key;
+use crate::{Error, Result};
 
 /// A container's definition, validated and completed with the service's defaults.
 #[derive(Clone, Debug)]
@@ -14,6 +24,390 @@ pub struct Settings {
     pub partition_key: PartitionKeyDefinition,
     /// The TTL rule.
     pub default_ttl: DefaultTtl,
+    /// The paths of each unique key; their values are unique within a partition key.
+    pub unique_keys: Vec<Vec<Path>>,
+    /// What is indexed.
+    pub(crate) indexing: IndexingPolicy,
+    /// Whether what is indexed has ever changed: items may then have terms that the policy no longer names.
+    pub(crate) indexing_changed: bool,
     /// The definition as the wire shows it, without system properties.
-    pub json: Value,
+    pub json: Map<String, Value>,
+}
+
+/// Properties that are kept and shown as they were given.
+const ECHOED: [&str; 8] = [
+    "analyticalStorageTtl",
+    "changeFeedPolicy",
+    "computedProperties",
+    "clientEncryptionPolicy",
+    "vectorEmbeddingPolicy",
+    "fullTextPolicy",
+    "ttlPropertyPath",
+    "conflictResolutionPolicy",
+];
+
+const UNIQUE_KEYS_MAX: usize = 10;
+const UNIQUE_KEY_PATHS_MAX: usize = 16;
+const UNIQUE_ENTRY_BYTES_MAX: usize = 16_384;
+const INDEX_PATHS_MAX: usize = 1_500;
+
+impl Settings {
+    /// Reads a definition as a client sends it, or as [`Settings::json`] shows it.
+    pub fn parse(body: &Value) -> Result<Self> {
+        let body = body.as_object().ok_or_else(|| invalid("The container's definition must be a JSON object."))?;
+        let id = resource_id(body)?;
+        let (partition_key, partition_key_json) = partition_key(body)?;
+        let default_ttl = DefaultTtl::from_json(body.get("defaultTtl")).map_err(Error::Invalid)?;
+        let (indexing, indexing_json) = indexing_policy(body.get("indexingPolicy"), default_ttl)?;
+        let unique_keys = unique_keys(body.get("uniqueKeyPolicy"))?;
+
+        let mut json = Map::new();
+        json.insert("id".into(), id.clone().into());
+        json.insert("indexingPolicy".into(), indexing_json);
+        json.insert("partitionKey".into(), partition_key_json);
+        json.insert("conflictResolutionPolicy".into(), default_conflict_resolution());
+        json.insert("geospatialConfig".into(), geospatial(body)?);
+        if let Some(policy) = given(body, "uniqueKeyPolicy") {
+            json.insert("uniqueKeyPolicy".into(), policy.clone());
+        }
+        if let Some(ttl) = default_ttl.to_json() {
+            json.insert("defaultTtl".into(), ttl);
+        }
+        for name in ECHOED {
+            if let Some(value) = given(body, name) {
+                json.insert(name.into(), value.clone());
+            }
+        }
+        complete_conflict_resolution(&mut json);
+        Ok(Self { id, partition_key, default_ttl, unique_keys, indexing, indexing_changed: false, json })
+    }
+
+    /// The settings that a replace by `body` gives, or why it is refused.
+    pub fn replaced_by(&self, body: &Value) -> Result<Self> {
+        let mut body = body.clone();
+        if let Some(object) = body.as_object_mut() {
+            // Old clients leave out what cannot change.
+            for name in ["partitionKey", "uniqueKeyPolicy"] {
+                if let (false, Some(old)) = (object.contains_key(name), self.json.get(name)) {
+                    object.insert(name.into(), old.clone());
+                }
+            }
+        }
+        let new = Self::parse(&body)?;
+        if new.id != self.id {
+            return Err(invalid("The id of a container cannot be changed by a replace."));
+        }
+        if new.partition_key != self.partition_key {
+            return Err(invalid(
+                "Document collection partition key cannot be changed. To change it, create a new container.",
+            ));
+        }
+        if new.unique_keys != self.unique_keys {
+            return Err(invalid(
+                "The unique index cannot be modified. To change the unique index, remove the collection and \
+                 re-create a new one.",
+            ));
+        }
+        if new.json.get("clientEncryptionPolicy") != self.json.get("clientEncryptionPolicy") {
+            return Err(invalid(
+                "'clientEncryptionPolicy' cannot be changed as part of collection replace operation.",
+            ));
+        }
+        let indexing_changed =
+            self.indexing_changed || new.json.get("indexingPolicy") != self.json.get("indexingPolicy");
+        Ok(Self { indexing_changed, ..new })
+    }
+
+    /// A policy whose terms include all that items may ever have had: what a removal has to remove.
+    pub(crate) fn indexing_ever(&self) -> &IndexingPolicy {
+        static EVERYTHING: LazyLock<IndexingPolicy> = LazyLock::new(IndexingPolicy::everything);
+        if self.indexing_changed { &EVERYTHING } else { &self.indexing }
+    }
+
+    /// The stored form of an item's partition key.
+    pub(crate) fn key_bytes(&self, item: &Value) -> Result<Vec<u8>> {
+        let key = self.partition_key.extract(item).map_err(|bad| bad_component(&bad))?;
+        Ok(encode_partition_key(&key))
+    }
+
+    /// The unique key entries of an item, without the partition they live in. A missing value takes part as null.
+    pub(crate) fn unique_entries(&self, item: &Value) -> Result<Vec<Vec<u8>>> {
+        if self.unique_keys.is_empty() {
+            return Ok(Vec::new());
+        }
+        let key = self.key_bytes(item)?;
+        let entry = |(number, paths): (usize, &Vec<Path>)| {
+            let mut writer = Writer::append_to(Vec::new());
+            writer.u8(number as u8).bytes(&key);
+            for path in paths {
+                let value = path.find(item).unwrap_or(&Value::Null);
+                match value {
+                    // Terms cut long strings; here every byte counts.
+                    Value::String(text) => {
+                        writer.u8(0x40).bytes(text.as_bytes());
+                    }
+                    Value::Array(_) | Value::Object(_) => {
+                        writer.u8(0x50).bytes(value.to_string().as_bytes());
+                    }
+                    scalar => push_value(&mut writer, scalar),
+                }
+            }
+            let entry = writer.into_inner();
+            match entry.len() {
+                0..=UNIQUE_ENTRY_BYTES_MAX => Ok(entry),
+                _ => Err(invalid(format!(
+                    "The values of a unique key are too long: the most is {UNIQUE_ENTRY_BYTES_MAX} bytes."
+                ))),
+            }
+        };
+        self.unique_keys.iter().enumerate().map(entry).collect()
+    }
+}
+
+/// What a client is told about a partition key value of a type that cannot be one.
+pub(crate) fn bad_component(bad: &BadComponent) -> Error {
+    invalid(format!(
+        "Unsupported PartitionKey value component '{}'. Numeric, string, bool, null, Undefined are the only supported \
+         types.",
+        bad.0
+    ))
+}
+
+/// The `id` of a database or container, validated.
+pub(crate) fn resource_id(body: &Map<String, Value>) -> Result<String> {
+    let id = match body.get("id") {
+        None => {
+            return Err(invalid(
+                "The input content is invalid because the required properties - 'id; ' - are missing",
+            ));
+        }
+        Some(Value::String(id)) => id,
+        Some(_) => return Err(invalid("One of the specified inputs is invalid: 'id' must be a string.")),
+    };
+    if id.is_empty() {
+        return Err(invalid("Resource id cannot be empty."));
+    }
+    if let Some(bad) = id.chars().find(|c| matches!(c, '/' | '\\' | '?' | '#') || c.is_control()) {
+        return Err(invalid(format!("The resource name presented contains invalid character '{bad}'.")));
+    }
+    if id.ends_with(' ') {
+        return Err(invalid("The resource name can't end with space."));
+    }
+    if id.chars().count() > 255 {
+        return Err(invalid("The resource name presented is too long: the most is 255 characters."));
+    }
+    Ok(id.clone())
+}
+
+fn partition_key(body: &Map<String, Value>) -> Result<(PartitionKeyDefinition, Value)> {
+    let definition = given(body, "partitionKey")
+        .ok_or_else(|| {
+            invalid(
+                "The partition key definition is missing: give 'partitionKey' with 'paths', for example \
+                 {\"paths\":[\"/id\"],\"kind\":\"Hash\",\"version\":2}.",
+            )
+        })?
+        .as_object()
+        .ok_or_else(|| invalid("The partition key definition must be a JSON object with 'paths'."))?;
+    let paths = texts(definition.get("paths"), "partitionKey.paths")?;
+    if paths.is_empty() {
+        return Err(invalid("The partition key definition needs at least one path."));
+    }
+    let version = match definition.get("version") {
+        None | Some(Value::Null) => None,
+        Some(version) => Some(version.as_u64().filter(|version| matches!(version, 1 | 2)).ok_or_else(|| {
+            invalid(format!("The partition key version '{version}' is invalid: it must be 1 or 2."))
+        })?),
+    };
+    let kind_name = definition.get("kind").and_then(Value::as_str).unwrap_or("Hash");
+    let kind = match kind_name {
+        "Hash" | "Range" if paths.len() > 1 => {
+            return Err(invalid(
+                "Too many partition key paths specified. A 'Hash' partition key has one path; use 'MultiHash' \
+                 for up to 3.",
+            ));
+        }
+        "Hash" | "Range" if version == Some(2) => Kind::V2,
+        "Hash" | "Range" => Kind::V1,
+        "MultiHash" if version != Some(2) => {
+            return Err(invalid("Subpartitioning is only supported for Hash V2."));
+        }
+        "MultiHash" if paths.len() > 3 => {
+            return Err(invalid("Subpartitioning is only supported for atmost 3 partition paths."));
+        }
+        "MultiHash" => Kind::MultiHash,
+        other => return Err(invalid(format!("The partition key kind '{other}' is unknown."))),
+    };
+    let parsed = paths.iter().map(|path| Path::parse(path)).collect::<std::result::Result<Vec<_>, _>>();
+    let parsed = parsed.map_err(|why| invalid(format!("The partition key path is invalid. {why}")))?;
+    let mut json = json!({"paths": paths, "kind": kind_name});
+    if let Some(version) = version {
+        json["version"] = version.into();
+    }
+    if let Some(system) = given(definition, "systemKey") {
+        json["systemKey"] = system.clone();
+    }
+    Ok((PartitionKeyDefinition { paths: parsed, kind }, json))
+}
+
+fn indexing_policy(policy: Option<&Value>, default_ttl: DefaultTtl) -> Result<(IndexingPolicy, Value)> {
+    let mut json = match policy {
+        None | Some(Value::Null) => Map::new(),
+        Some(Value::Object(policy)) => policy.clone(),
+        Some(_) => return Err(invalid("The indexing policy must be a JSON object.")),
+    };
+    let mode = match json.get("indexingMode") {
+        None | Some(Value::Null) => "consistent".to_owned(),
+        Some(mode) => mode.as_str().unwrap_or_default().to_lowercase(),
+    };
+    if !matches!(mode.as_str(), "consistent" | "lazy" | "none") {
+        return Err(invalid(format!(
+            "The indexing mode {} is invalid: it must be 'consistent', 'lazy' or 'none'.",
+            json["indexingMode"]
+        )));
+    }
+    if mode == "none" && default_ttl.is_on() {
+        // R06: TTL needs an index.
+        return Err(invalid(
+            "Indexing mode value cannot be 'none' when 'defaultTtl' is specified in the collection",
+        ));
+    }
+    let mut included = index_paths(json.get("includedPaths"), "includedPaths")?;
+    let mut excluded = index_paths(json.get("excludedPaths"), "excludedPaths")?;
+    if mode != "none" {
+        if included.is_empty() && excluded.is_empty() {
+            included.push("/*".into());
+            json.insert("includedPaths".into(), json!([{"path": "/*"}]));
+        }
+        if !included.iter().chain(&excluded).any(|path| path == "/*" || path == "/") {
+            return Err(invalid(
+                "The special mandatory indexing path \"/\" is not provided in any of the path type sets. Please \
+                 provide this path in one of the sets.",
+            ));
+        }
+        if !excluded.iter().any(|path| path.contains("_etag")) {
+            excluded.push("/\"_etag\"/?".into());
+            let list = json.entry("excludedPaths").or_insert_with(|| json!([]));
+            if let Value::Array(list) = list {
+                list.push(json!({"path": "/\"_etag\"/?"}));
+            }
+        }
+    }
+    check_composite_indexes(json.get("compositeIndexes"))?;
+    check_spatial_indexes(json.get("spatialIndexes"))?;
+
+    let automatic = json.get("automatic").and_then(Value::as_bool).unwrap_or(mode != "none");
+    let mut ordered = Map::new();
+    ordered.insert("indexingMode".into(), mode.clone().into());
+    ordered.insert("automatic".into(), automatic.into());
+    for name in ["includedPaths", "excludedPaths"] {
+        ordered.insert(name.into(), json.remove(name).filter(Value::is_array).unwrap_or_else(|| json!([])));
+    }
+    for (name, value) in json {
+        ordered.entry(name).or_insert(value);
+    }
+    let compiled = if mode == "none" {
+        IndexingPolicy::none()
+    } else {
+        let paths = |list: &[String]| list.iter().map(|path| if path == "/" { "/*" } else { path }.to_owned()).collect::<Vec<_>>();
+        let (included, excluded) = (paths(&included), paths(&excluded));
+        IndexingPolicy::new(included.iter().map(String::as_str), excluded.iter().map(String::as_str))
+            .map_err(|why| invalid(format!("The indexing policy is invalid. {why}")))?
+    };
+    Ok((compiled, Value::Object(ordered)))
+}
+
+fn index_paths(list: Option<&Value>, name: &str) -> Result<Vec<String>> {
+    let entries = match list {
+        None | Some(Value::Null) => return Ok(Vec::new()),
+        Some(Value::Array(entries)) => entries,
+        Some(_) => return Err(invalid(format!("The indexing policy's '{name}' must be an array."))),
+    };
+    if entries.len() > INDEX_PATHS_MAX {
+        return Err(invalid(format!("The indexing policy's '{name}' has more than {INDEX_PATHS_MAX} paths.")));
+    }
+    let path = |entry: &Value| {
+        entry.get("path").and_then(Value::as_str).map(str::to_owned).ok_or_else(|| {
+            invalid(format!("The indexing policy's '{name}' has an entry without a 'path': {entry}."))
+        })
+    };
+    entries.iter().map(path).collect()
+}
+
+fn check_composite_indexes(indexes: Option<&Value>) -> Result<()> {
+    for index in indexes.and_then(Value::as_array).into_iter().flatten() {
+        let paths = index.as_array().map_or(0, Vec::len);
+        if !(2..=8).contains(&paths) {
+            return Err(invalid("A composite index must have 2 to 8 paths."));
+        }
+    }
+    Ok(())
+}
+
+fn check_spatial_indexes(indexes: Option<&Value>) -> Result<()> {
+    for index in indexes.and_then(Value::as_array).into_iter().flatten() {
+        if index.get("types").and_then(Value::as_array).is_some_and(Vec::is_empty) {
+            return Err(invalid(
+                "The spatial data types array cannot be empty. Assign at least one spatial type for the 'types' \
+                 array for the path",
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn unique_keys(policy: Option<&Value>) -> Result<Vec<Vec<Path>>> {
+    let keys = policy.and_then(|policy| policy.get("uniqueKeys")).and_then(Value::as_array);
+    let Some(keys) = keys else { return Ok(Vec::new()) };
+    if keys.len() > UNIQUE_KEYS_MAX {
+        return Err(invalid(format!("A container has at most {UNIQUE_KEYS_MAX} unique keys.")));
+    }
+    keys.iter()
+        .map(|key| {
+            let paths = texts(key.get("paths"), "uniqueKeys.paths")?;
+            if paths.is_empty() || paths.len() > UNIQUE_KEY_PATHS_MAX {
+                return Err(invalid(format!("A unique key has 1 to {UNIQUE_KEY_PATHS_MAX} paths.")));
+            }
+            let parse = |path: &String| Path::parse(path).map_err(Error::Invalid);
+            paths.iter().map(parse).collect()
+        })
+        .collect()
+}
+
+fn geospatial(body: &Map<String, Value>) -> Result<Value> {
+    match given(body, "geospatialConfig") {
+        None => Ok(json!({"type": "Geography"})),
+        Some(config) => match config.get("type").and_then(Value::as_str) {
+            Some("Geography" | "Geometry") => Ok(config.clone()),
+            _ => Err(invalid("The type of 'geospatialConfig' must be 'Geography' or 'Geometry'.")),
+        },
+    }
+}
+
+fn default_conflict_resolution() -> Value {
+    json!({"mode": "LastWriterWins", "conflictResolutionPath": "/_ts", "conflictResolutionProcedure": ""})
+}
+
+/// Fills in what a given conflict resolution policy leaves out.
+fn complete_conflict_resolution(json: &mut Map<String, Value>) {
+    if let Some(Value::Object(policy)) = json.get_mut("conflictResolutionPolicy") {
+        let custom = policy.get("mode").and_then(Value::as_str) == Some("Custom");
+        policy.entry("mode").or_insert_with(|| "LastWriterWins".into());
+        policy.entry("conflictResolutionPath").or_insert_with(|| if custom { "" } else { "/_ts" }.into());
+        policy.entry("conflictResolutionProcedure").or_insert_with(|| "".into());
+    }
+}
+
+fn given<'a>(object: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
+    object.get(name).filter(|value| !value.is_null())
+}
+
+fn texts(list: Option<&Value>, name: &str) -> Result<Vec<String>> {
+    let list = list.and_then(Value::as_array);
+    let texts = list.and_then(|list| list.iter().map(|text| text.as_str().map(str::to_owned)).collect());
+    texts.ok_or_else(|| invalid(format!("'{name}' must be an array of paths.")))
+}
+
+fn invalid(text: impl Into<String>) -> Error {
+    Error::Invalid(text.into())
 }

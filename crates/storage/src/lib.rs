@@ -19,6 +19,8 @@ pub mod keycode;
 pub mod memory;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+#[cfg(test)]
+mod tests;
 
 /// What an engine call gives back: a future that can be held behind `dyn`.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
@@ -78,8 +80,20 @@ pub trait Snapshot: Send + Sync {
 
     /// Up to `limit` pairs within `range` (start included, end not), in the given direction. Fewer than `limit` means
     /// that the range ends there.
-    fn scan(&self, family: Family, range: Range<Bytes>, direction: Direction, limit: usize) -> Answer<'_, Vec<Pair>>;
+    fn scan(
+        &self,
+        family: Family,
+        range: Range<Bytes>,
+        direction: Direction,
+        limit: usize,
+    ) -> Answer<'_, Vec<Pair>>;
 }
+
+/// The longest key, in bytes. The shortest has one.
+pub const KEY_BYTES_MAX: usize = u16::MAX as usize;
+
+/// The longest value, in bytes.
+pub const VALUE_BYTES_MAX: usize = u32::MAX as usize;
 
 /// A key and its value.
 pub type Pair = (Bytes, Bytes);
@@ -116,6 +130,20 @@ impl Batch {
     /// Requires that `key` has `value` (`None`: is absent).
     pub fn check(&mut self, family: Family, key: impl Into<Bytes>, value: Option<Bytes>) {
         self.checks.push(Check { family, key: key.into(), value });
+    }
+
+    /// Refuses keys and values of a length that an engine cannot hold. Every engine calls it before anything else.
+    pub fn validate(&self) -> Result<()> {
+        let keys = self.checks.iter().map(|check| &check.key);
+        let mut keys = keys.chain(self.writes.iter().map(|write| &write.key));
+        if keys.any(|key| key.is_empty() || key.len() > KEY_BYTES_MAX) {
+            return Err(Error::Invalid("a key must have 1 to 65,535 bytes"));
+        }
+        let mut values = self.writes.iter().filter_map(|write| write.value.as_ref());
+        if values.any(|value| value.len() > VALUE_BYTES_MAX) {
+            return Err(Error::Invalid("a value must have less than 4 GiB"));
+        }
+        Ok(())
     }
 }
 
@@ -162,6 +190,9 @@ pub enum Error {
     /// A check failed; nothing was written. Read again and decide again.
     #[error("the store changed meanwhile")]
     Conflict,
+    /// A key or value of a length that cannot be stored; nothing was written.
+    #[error("{0}")]
+    Invalid(&'static str),
     /// Bytes that do not decode. Never guessed at.
     #[error("corrupt data: {0}")]
     Corrupt(String),

@@ -1,1 +1,313 @@
-//! Stub.
+//! Engines for tests: two that wrap other engines, and one that can lose its power.
+//!
+//! - [`Mirror`] runs two engines side by side and panics when they disagree.
+//! - [`Trace`] writes down every batch.
+//! - [`Forgetful`] keeps apart what is in memory and what was synced, and can be stopped at any sync.
+
+use std::fmt::Write as _;
+use std::future::ready;
+use std::ops::Range;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+
+use bytes::Bytes;
+
+use crate::memory::Memory;
+use crate::{
+    Answer, Batch, Direction, Engine, Error, Family, Pair, Result, Snapshot, Stats, Write,
+};
+
+/// Runs a future to its end on this thread. Engine calls need no runtime.
+pub fn block_on<T>(future: impl Future<Output = T>) -> T {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let mut future = pin!(future);
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+/// Two engines that must always answer the same. Calls run to their end one after the other, on the caller's thread.
+pub struct Mirror {
+    engines: [Arc<dyn Engine>; 2],
+    /// Keeps the two in step: held while both do the same thing.
+    turn: Mutex<()>,
+}
+
+impl Mirror {
+    /// Two engines with the same content.
+    pub fn new(a: Arc<dyn Engine>, b: Arc<dyn Engine>) -> Self {
+        Self { engines: [a, b], turn: Mutex::new(()) }
+    }
+
+    fn both<T: PartialEq + std::fmt::Debug>(
+        &self,
+        what: &str,
+        call: impl Fn(&dyn Engine) -> Result<T>,
+    ) -> Result<T> {
+        let _turn = lock(&self.turn);
+        let [a, b] = &self.engines;
+        agree(what, call(&**a), call(&**b))
+    }
+}
+
+impl Engine for Mirror {
+    fn snapshot(&self) -> Box<dyn Snapshot> {
+        let _turn = lock(&self.turn);
+        let [a, b] = &self.engines;
+        Box::new(MirrorSnapshot { snapshots: [a.snapshot(), b.snapshot()] })
+    }
+
+    fn commit(&self, batch: Batch) -> Answer<'_, ()> {
+        let result = self.both("commit", |engine| block_on(engine.commit(batch.clone())));
+        Box::pin(ready(result))
+    }
+
+    fn reclaim_below(&self, family: Family, prefix: &[u8], key: &[u8]) {
+        let _turn = lock(&self.turn);
+        self.engines.iter().for_each(|engine| engine.reclaim_below(family, prefix, key));
+    }
+
+    /// Of the first engine.
+    fn stats(&self) -> Stats {
+        self.engines[0].stats()
+    }
+
+    fn close(&self) -> Answer<'_, ()> {
+        Box::pin(ready(self.both("close", |engine| block_on(engine.close()))))
+    }
+}
+
+struct MirrorSnapshot {
+    snapshots: [Box<dyn Snapshot>; 2],
+}
+
+impl Snapshot for MirrorSnapshot {
+    fn get(&self, family: Family, key: &[u8]) -> Answer<'_, Option<Bytes>> {
+        let [a, b] = &self.snapshots;
+        let (a, b) = (block_on(a.get(family, key)), block_on(b.get(family, key)));
+        Box::pin(ready(agree("get", a, b)))
+    }
+
+    fn scan(
+        &self,
+        family: Family,
+        range: Range<Bytes>,
+        direction: Direction,
+        limit: usize,
+    ) -> Answer<'_, Vec<Pair>> {
+        let [a, b] = &self.snapshots;
+        let a = block_on(a.scan(family, range.clone(), direction, limit));
+        let b = block_on(b.scan(family, range, direction, limit));
+        Box::pin(ready(agree("scan", a, b)))
+    }
+}
+
+/// Panics unless both succeeded alike or failed for the same reason; the texts may differ.
+fn agree<T: PartialEq + std::fmt::Debug>(what: &str, a: Result<T>, b: Result<T>) -> Result<T> {
+    let same = match (&a, &b) {
+        (Ok(a), Ok(b)) => a == b,
+        (Err(a), Err(b)) => std::mem::discriminant(a) == std::mem::discriminant(b),
+        _ => false,
+    };
+    assert!(same, "{what}: the engines differ\nfirst:  {a:?}\nsecond: {b:?}");
+    a
+}
+
+/// Writes down each batch that goes to another engine, and what became of it.
+pub struct Trace {
+    engine: Arc<dyn Engine>,
+    lines: Mutex<String>,
+}
+
+impl Trace {
+    /// Listens to what is committed to `engine`.
+    pub fn new(engine: Arc<dyn Engine>) -> Self {
+        Self { engine, lines: Mutex::default() }
+    }
+
+    /// What was committed since the last call: a line for each check, put and delete, and one for the outcome.
+    pub fn take(&self) -> String {
+        std::mem::take(&mut lock(&self.lines))
+    }
+}
+
+impl Engine for Trace {
+    fn snapshot(&self) -> Box<dyn Snapshot> {
+        self.engine.snapshot()
+    }
+
+    fn commit(&self, batch: Batch) -> Answer<'_, ()> {
+        let mut lines = describe(&batch);
+        let answer = self.engine.commit(batch);
+        Box::pin(async move {
+            let result = answer.await;
+            lines.push_str(&match &result {
+                Ok(()) => "committed\n".to_string(),
+                Err(error) => format!("refused: {error}\n"),
+            });
+            lock(&self.lines).push_str(&lines);
+            result
+        })
+    }
+
+    fn reclaim_below(&self, family: Family, prefix: &[u8], key: &[u8]) {
+        self.engine.reclaim_below(family, prefix, key);
+    }
+
+    fn stats(&self) -> Stats {
+        self.engine.stats()
+    }
+
+    fn close(&self) -> Answer<'_, ()> {
+        self.engine.close()
+    }
+}
+
+/// A batch as lines of text, keys and values as ASCII with escapes.
+pub fn describe(batch: &Batch) -> String {
+    let mut lines = String::new();
+    let mut line = |verb: &str, family: Family, key: &Bytes, value: Option<&Bytes>| {
+        let value =
+            value.map(|value| format!(" = \"{}\"", value.escape_ascii())).unwrap_or_default();
+        writeln!(lines, "{verb} {family:?} \"{}\"{value}", key.escape_ascii())
+            .expect("a string takes all");
+    };
+    for check in &batch.checks {
+        let verb = if check.value.is_some() { "check" } else { "check absent" };
+        line(verb, check.family, &check.key, check.value.as_ref());
+    }
+    for write in &batch.writes {
+        let verb = if write.value.is_some() { "put" } else { "delete" };
+        line(verb, write.family, &write.key, write.value.as_ref());
+    }
+    lines
+}
+
+/// What a disk has of a batch whose sync failed. Nobody can know, so a test tries both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It got there before the failure.
+    Kept,
+    /// It did not.
+    Lost,
+}
+
+/// An engine in memory over a simulated disk. It fails at the sync it is told to, and [`Forgetful::crash`] gives what
+/// the next process would find.
+///
+/// To stop a program at every sync in turn: run it once to see how many [`Stats::syncs`] there are, then once for each,
+/// with [`Forgetful::fail_sync`], and check what the crashed store holds.
+#[derive(Default)]
+pub struct Forgetful {
+    memory: Memory,
+    disk: Mutex<Disk>,
+}
+
+#[derive(Default)]
+struct Disk {
+    /// The writes of each synced batch.
+    synced: Vec<Vec<Write>>,
+    /// Syncs of this engine, not counting those of its life before a crash.
+    syncs: u64,
+    failing: Option<(u64, Fate)>,
+    failed: bool,
+}
+
+impl Forgetful {
+    /// An empty store on an empty disk.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Makes the sync with this number, counted from 1, fail, and with it everything after.
+    pub fn fail_sync(&self, number: u64, fate: Fate) {
+        lock(&self.disk).failing = Some((number, fate));
+    }
+
+    /// The store as the next process finds it: all that was synced, and nothing else.
+    pub fn crash(&self) -> Self {
+        let synced = lock(&self.disk).synced.clone();
+        let memory = Memory::new();
+        for writes in &synced {
+            let batch = Batch { checks: Vec::new(), writes: writes.clone() };
+            block_on(memory.commit(batch)).expect("a batch without checks always applies");
+        }
+        Self { memory, disk: Mutex::new(Disk { synced, ..Disk::default() }) }
+    }
+
+    fn apply(&self, batch: Batch) -> Result<()> {
+        let mut disk = lock(&self.disk);
+        if disk.failed {
+            return Err(Error::Failed("an earlier sync failed".into()));
+        }
+        // Only the checks yet: nothing may be visible before it is synced.
+        let checks = Batch { checks: batch.checks.clone(), writes: Vec::new() };
+        batch.validate()?;
+        block_on(self.memory.commit(checks))?;
+        if batch.writes.is_empty() {
+            return Ok(());
+        }
+        disk.syncs += 1;
+        match disk.failing {
+            Some((number, fate)) if number == disk.syncs => {
+                disk.failed = true;
+                if fate == Fate::Kept {
+                    disk.synced.push(batch.writes);
+                }
+                Err(Error::Failed(format!("sync {number} failed")))
+            }
+            _ => {
+                disk.synced.push(batch.writes.clone());
+                block_on(self.memory.commit(batch))
+            }
+        }
+    }
+}
+
+impl Engine for Forgetful {
+    fn snapshot(&self) -> Box<dyn Snapshot> {
+        self.memory.snapshot()
+    }
+
+    fn commit(&self, batch: Batch) -> Answer<'_, ()> {
+        Box::pin(ready(self.apply(batch)))
+    }
+
+    fn reclaim_below(&self, family: Family, prefix: &[u8], key: &[u8]) {
+        self.memory.reclaim_below(family, prefix, key);
+    }
+
+    fn stats(&self) -> Stats {
+        let syncs = lock(&self.disk).syncs;
+        Stats { engine: "forgetful", syncs, ..self.memory.stats() }
+    }
+
+    fn close(&self) -> Answer<'_, ()> {
+        self.memory.close()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The seed of a random test: `SIDEREAL_TEST_SEED` to repeat a run, else a new one each time.
+#[cfg(test)]
+pub(crate) fn random_seed() -> u64 {
+    let seed = std::env::var("SIDEREAL_TEST_SEED").ok();
+    seed.map_or_else(
+        || fastrand::u64(..),
+        |seed| seed.parse().expect("SIDEREAL_TEST_SEED is a number"),
+    )
+}

@@ -1,0 +1,243 @@
+//! Opening a database, keeping its clock, closing it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use model::clock::{Clock, Timestamp};
+use model::resource::{ContainerRid, DatabaseRid, Etag};
+use model::ttl::TtlState;
+use serde_json::Value;
+use storage::{Batch, Direction, Engine, Family, Snapshot};
+use tokio::sync::oneshot;
+
+use crate::catalog::{Catalog, Database, Entry, Numbers};
+use crate::container::{Container, Runtime};
+use crate::feed::FeedEntry;
+use crate::keys::{Key, Meta, PartitionId, catalog_range, ordinal_of, partition_range};
+use crate::partition::Head;
+use crate::purge::Alarm;
+use crate::throughput::Offer;
+use crate::writer::Op;
+use crate::{Db, Error, Options, Result, Settings};
+
+/// The version of what [`crate::keys`] and [`crate::record`] describe.
+const FORMAT: u64 = 1;
+
+impl Db {
+    /// Opens the database that `engine` holds, or begins a new one. Checks that heads, feed and items agree.
+    pub async fn open(engine: Arc<dyn Engine>, clock: Arc<dyn Clock>, options: Options) -> Result<Self> {
+        let snapshot = engine.snapshot();
+        match number_at(&*snapshot, Meta::Format).await? {
+            None => begin(&*engine, &*clock).await?,
+            Some(FORMAT) => {}
+            Some(other) => {
+                return Err(Error::Storage(format!(
+                    "this data was written by a newer version of Sidereal (format {other}; this one knows {FORMAT}): \
+                     use that version, or another data directory"
+                )));
+            }
+        }
+        let snapshot = engine.snapshot();
+        let stored = number_at(&*snapshot, Meta::Clock).await?.unwrap_or_default();
+        clock.raise_to(Timestamp(stored));
+        let db = Self {
+            engine,
+            clock,
+            options,
+            catalog: Arc::new(ArcSwap::from_pointee(Catalog::default())),
+            catalog_lock: Arc::default(),
+            alarm: Arc::new(Alarm::default()),
+            now_seen: Arc::new(AtomicU64::new(stored)),
+            now_stored: Arc::new(AtomicU64::new(stored)),
+        };
+        let catalog = db.load_catalog(&*snapshot).await?;
+        db.catalog.store(Arc::new(catalog));
+        Ok(db)
+    }
+
+    /// The second it is. Never decreases.
+    pub fn now(&self) -> Timestamp {
+        let now = self.clock.now();
+        if self.now_seen.load(Ordering::Relaxed) < now.0 {
+            self.now_seen.fetch_max(now.0, Ordering::AcqRel);
+        }
+        now
+    }
+
+    /// The clock, for latencies and the virtual clock's controls.
+    pub fn clock(&self) -> &dyn Clock {
+        &*self.clock
+    }
+
+    /// The engine's numbers.
+    pub fn engine_stats(&self) -> storage::Stats {
+        self.engine.stats()
+    }
+
+    /// Stores the last `now` that was handed out, so that a later process never hands out less (R13).
+    pub async fn keep_clock(&self) -> Result<()> {
+        let seen = self.now_seen.load(Ordering::Acquire);
+        if seen > self.now_stored.load(Ordering::Acquire) {
+            let mut batch = Batch::default();
+            let key = Key::Meta(Meta::Clock);
+            batch.put(key.family(), key.encode(), seen.to_le_bytes().to_vec());
+            self.engine.commit(batch).await?;
+            self.now_stored.fetch_max(seen, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+
+    /// Finishes what is queued, stores the clock, flushes, and refuses everything from then on.
+    pub async fn close(&self) -> Result<()> {
+        let catalog = self.catalog.load_full();
+        for partition in catalog.containers().flat_map(|container| container.runtime.partitions()) {
+            let (reply, closed) = oneshot::channel();
+            // A writer that is already closed needs no closing.
+            if partition.submit_later(Op::Close(reply)).await.is_ok() {
+                closed.await.map_err(|_| Error::Stopping)?;
+            }
+        }
+        self.keep_clock().await?;
+        Ok(self.engine.close().await?)
+    }
+
+    async fn load_catalog(&self, snapshot: &dyn Snapshot) -> Result<Catalog> {
+        let numbers = snapshot.get(Family::Catalog, &Key::Meta(Meta::Numbers).encode()).await?;
+        let numbers = numbers.ok_or_else(|| corrupt("the catalog's numbers", "they are missing"))?;
+        let mut catalog = Catalog { numbers: Numbers::decode(&numbers)?, ..Catalog::default() };
+        for (number, row) in rows(snapshot, 1).await? {
+            let database = decode_database(number, &row).ok_or_else(|| corrupt("a database", "it cannot be read"))?;
+            let entry = Entry { database: Arc::new(database), containers: HashMap::new() };
+            catalog.databases.insert(entry.database.id.clone(), entry);
+        }
+        for (number, row) in rows(snapshot, 3).await? {
+            let offer = Offer::decode(number, &row).ok_or_else(|| corrupt("an offer", "it cannot be read"))?;
+            catalog.offers.insert(number, Arc::new(offer));
+        }
+        for (number, row) in rows(snapshot, 2).await? {
+            let container = self.load_container(snapshot, &catalog, number, &row).await?;
+            let entry = catalog.databases.get_mut(&container.database_id);
+            let entry = entry.ok_or_else(|| corrupt("a container", "its database is missing"))?;
+            entry.containers.insert(container.id().to_owned(), Arc::new(container));
+        }
+        Ok(catalog)
+    }
+
+    async fn load_container(
+        &self,
+        snapshot: &dyn Snapshot,
+        catalog: &Catalog,
+        number: u32,
+        row: &Value,
+    ) -> Result<Container> {
+        let unreadable = || corrupt("a container", "its definition cannot be read");
+        let field = |name: &str| row[name].as_u64().ok_or_else(unreadable);
+        let database = DatabaseRid(field("database")? as u32);
+        let owner = catalog.databases.values().find(|entry| entry.database.rid == database);
+        let owner = owner.ok_or_else(|| corrupt("a container", "its database is missing"))?;
+        let mut settings = Settings::parse(&row["settings"])?;
+        settings.indexing_changed = row["indexingChanged"].as_bool().ok_or_else(unreadable)?;
+        let settings = Arc::new(settings);
+        let ts = Timestamp(field("ts")?);
+        let ttl = TtlState {
+            default: settings.default_ttl,
+            inherited_mark: row["inheritedMark"].as_u64().map(Timestamp),
+            own_mark: row["ownMark"].as_u64().map(Timestamp),
+        };
+        let rid = ContainerRid { database, number };
+        let bucket = match catalog.offer_of(&rid.to_string()) {
+            Some(offer) => self.new_bucket(Some(offer)),
+            None => self.shared_bucket(catalog, database),
+        };
+        let created = Timestamp(field("created")?);
+        let runtime = Arc::new(Runtime::new(rid, created, ttl, settings.clone(), bucket));
+        let mut heads = Vec::new();
+        for partition in 0..field("partitions")? as u32 {
+            let head = load_head(snapshot, PartitionId { container: number, partition }).await?;
+            self.clock.raise_to(head.now);
+            heads.push(head);
+        }
+        runtime.start(&self.engine, &self.clock, &self.alarm, heads);
+        Ok(Container {
+            rid,
+            database_id: owner.database.id.clone(),
+            settings,
+            etag: Etag { lsn: field("lsn")?, seq: 0, ts },
+            ts,
+            runtime,
+        })
+    }
+}
+
+/// Writes the first rows of a new store. Numbers begin at the time, so that a store made anew does not give out the rids of the one
+/// before, which clients may still remember.
+async fn begin(engine: &dyn Engine, clock: &dyn Clock) -> Result<()> {
+    let first = clock.now().0 as u32 & 0x3FFF_FFFF;
+    let numbers = Numbers { database: first, container: first, offer: 0, lsn: 0 };
+    let mut batch = Batch::default();
+    for (meta, value) in [(Meta::Format, FORMAT.to_le_bytes().to_vec()), (Meta::Numbers, numbers.encode())] {
+        let key = Key::Meta(meta);
+        batch.check(key.family(), key.encode(), None);
+        batch.put(key.family(), key.encode(), value);
+    }
+    Ok(engine.commit(batch).await?)
+}
+
+/// A partition's head, after a look at whether the store holds what it says: a journal that was cut or corrupted must not pass
+/// for a smaller database.
+async fn load_head(snapshot: &dyn Snapshot, id: PartitionId) -> Result<Head> {
+    let head = snapshot.get(Family::Catalog, &Key::Head(id).encode()).await?;
+    let head = Head::decode(&head.ok_or_else(|| corrupt("a partition", "its head is missing"))?)?;
+    let last = |family| snapshot.scan(family, partition_range(id), Direction::Backward, 1);
+    if let Some((key, value)) = last(Family::Feed).await?.first() {
+        let entry = FeedEntry::decode(key, value)?;
+        let item = Key::Item { partition: id, ordinal: entry.ordinal }.encode();
+        if entry.lsn > head.lsn || snapshot.get(Family::Item, &item).await?.is_none() {
+            return Err(corrupt("a partition", "its head, feed and items disagree; run `sidereal check`"));
+        }
+    }
+    if let Some((key, _)) = last(Family::Item).await?.first() {
+        if ordinal_of(key)? > head.ordinal {
+            return Err(corrupt("a partition", "it holds items that its head does not know; run `sidereal check`"));
+        }
+    }
+    Ok(head)
+}
+
+/// The catalog's rows of one kind, with their numbers.
+async fn rows(snapshot: &dyn Snapshot, kind: u8) -> Result<Vec<(u32, Value)>> {
+    const PAGE: usize = 1_000;
+    let (mut all, mut range) = (Vec::new(), catalog_range(kind));
+    loop {
+        let pairs = snapshot.scan(Family::Catalog, range.clone(), Direction::Forward, PAGE).await?;
+        for (key, value) in &pairs {
+            let number = key.last_chunk::<4>().map(|bytes| u32::from_be_bytes(*bytes));
+            let number = number.ok_or_else(|| corrupt("the catalog", "a key is cut short"))?;
+            let value = serde_json::from_slice(value).map_err(|_| corrupt("the catalog", "a row is not JSON"))?;
+            all.push((number, value));
+        }
+        match pairs.last() {
+            Some((last, _)) if pairs.len() == PAGE => range.start = crate::scan::successor(last),
+            _ => return Ok(all),
+        }
+    }
+}
+
+async fn number_at(snapshot: &dyn Snapshot, meta: Meta) -> Result<Option<u64>> {
+    let value: Option<Bytes> = snapshot.get(Family::Catalog, &Key::Meta(meta).encode()).await?;
+    let read = |bytes: Bytes| bytes[..].try_into().map(u64::from_le_bytes);
+    value.map(read).transpose().map_err(|_| corrupt("the store's first rows", "a number has another length"))
+}
+
+fn decode_database(number: u32, row: &Value) -> Option<Database> {
+    let ts = Timestamp(row["ts"].as_u64()?);
+    let etag = Etag { lsn: row["lsn"].as_u64()?, seq: 0, ts };
+    Some(Database { rid: DatabaseRid(number), id: row["id"].as_str()?.to_owned(), etag, ts })
+}
+
+fn corrupt(what: &str, why: &str) -> Error {
+    Error::Storage(format!("corrupt data: {what}: {why}"))
+}

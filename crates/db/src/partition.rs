@@ -1,0 +1,189 @@
+//! A partition at run time: its head, its queue, its request units. The store's side is in [`crate::keys`].
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use model::clock::Timestamp;
+use model::resource::SessionToken;
+use model::ttl::{Horizon, TtlState};
+use tokio::sync::mpsc;
+
+use crate::charge::{Bucket, RequestCharge};
+use crate::keys::PartitionId;
+use crate::writer::Op;
+use crate::{Error, Result};
+
+/// What a partition remembers between writes: one row, compared and updated in every commit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Head {
+    /// The last change.
+    pub lsn: u64,
+    /// The last item number given out.
+    pub ordinal: u64,
+    /// The largest `now` of any change.
+    pub now: Timestamp,
+    /// The purge has passed all changes before this one.
+    pub feed_cursor: u64,
+    /// The purge has removed all own expiries before this instant.
+    pub expiry_cursor: Timestamp,
+    /// Items in storage, expired ones included until they are purged.
+    pub items: u64,
+    /// Bytes of their records.
+    pub bytes: u64,
+}
+
+impl Head {
+    const LENGTH: usize = 56;
+
+    pub fn encode(&self) -> Bytes {
+        let fields = [
+            self.lsn,
+            self.ordinal,
+            self.now.0,
+            self.feed_cursor,
+            self.expiry_cursor.0,
+            self.items,
+            self.bytes,
+        ];
+        fields.iter().flat_map(|field| field.to_le_bytes()).collect::<Vec<_>>().into()
+    }
+
+    pub fn decode(bytes: &[u8]) -> storage::Result<Self> {
+        if bytes.len() != Self::LENGTH {
+            return Err(storage::Error::Corrupt(format!("a partition head of {} bytes", bytes.len())));
+        }
+        let field = |i: usize| u64::from_le_bytes(std::array::from_fn(|at| bytes[i * 8 + at]));
+        Ok(Self {
+            lsn: field(0),
+            ordinal: field(1),
+            now: Timestamp(field(2)),
+            feed_cursor: field(3),
+            expiry_cursor: Timestamp(field(4)),
+            items: field(5),
+            bytes: field(6),
+        })
+    }
+}
+
+/// The most writes that may wait for a partition's writer; beyond that clients are told to retry.
+pub(crate) const QUEUE_MAX: usize = 4_096;
+
+/// A partition as requests see it.
+#[derive(Debug)]
+pub(crate) struct Partition {
+    pub id: PartitionId,
+    queue: mpsc::Sender<Op>,
+    head: Mutex<Head>,
+    /// Read on every request, so that reads need not take the lock.
+    lsn: AtomicU64,
+    bucket: Arc<Mutex<Bucket>>,
+    pub purged: AtomicU64,
+    purge_charge: Mutex<f64>,
+}
+
+impl Partition {
+    /// The partition, and the queue that its writer reads.
+    pub fn new(id: PartitionId, head: Head, bucket: Arc<Mutex<Bucket>>) -> (Self, mpsc::Receiver<Op>) {
+        let (queue, receiver) = mpsc::channel(QUEUE_MAX);
+        let partition = Self {
+            id,
+            queue,
+            head: Mutex::new(head),
+            lsn: AtomicU64::new(head.lsn),
+            bucket,
+            purged: AtomicU64::new(0),
+            purge_charge: Mutex::new(0.0),
+        };
+        (partition, receiver)
+    }
+
+    /// Hands an operation to the writer without waiting for room.
+    pub fn submit(&self, op: Op) -> Result<()> {
+        self.queue.try_send(op).map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => Error::Overloaded,
+            mpsc::error::TrySendError::Closed(_) => Error::OwnerNotFound,
+        })
+    }
+
+    /// Hands an operation of our own to the writer, waiting for room.
+    pub async fn submit_later(&self, op: Op) -> Result<()> {
+        self.queue.send(op).await.map_err(|_| Error::OwnerNotFound)
+    }
+
+    /// How far a client has seen after an answer from here.
+    pub fn session(&self) -> SessionToken {
+        SessionToken { partition: self.id.partition, lsn: self.lsn.load(Ordering::Acquire) }
+    }
+
+    /// The head as of the last commit.
+    pub fn head(&self) -> Head {
+        *lock(&self.head)
+    }
+
+    pub fn set_head(&self, head: Head) {
+        *lock(&self.head) = head;
+        self.lsn.store(head.lsn, Ordering::Release);
+    }
+
+    pub fn bucket(&self) -> std::sync::MutexGuard<'_, Bucket> {
+        lock(&self.bucket)
+    }
+
+    /// Lets a client's request begin, or says when to come again.
+    pub fn admit(&self, at: Duration) -> Result<()> {
+        self.bucket().admit(at).map_err(|retry_after_ms| Error::Throttled { retry_after_ms })
+    }
+
+    /// Books what the purge has done.
+    pub fn book_purge(&self, items: u64, charge: RequestCharge) {
+        self.purged.fetch_add(items, Ordering::Relaxed);
+        *lock(&self.purge_charge) += charge.0;
+        self.bucket().spend_spare(charge);
+    }
+
+    pub fn purge_charge(&self) -> f64 {
+        *lock(&self.purge_charge)
+    }
+}
+
+/// A container's TTL rule, shared by all that decide about its items.
+///
+/// While a change of the default is being made durable, the old rule is held at the instant of the change: nobody
+/// sees an item expire under a rule that has already ended (R13).
+#[derive(Debug)]
+pub(crate) struct TtlCell(RwLock<(TtlState, Option<Timestamp>)>);
+
+impl TtlCell {
+    pub fn new(state: TtlState) -> Self {
+        Self(RwLock::new((state, None)))
+    }
+
+    /// What is dead at `now`. `now` must have been taken before this call.
+    pub fn horizon(&self, now: Timestamp) -> Horizon {
+        let (state, held_at) = *self.0.read().expect("no panic under this lock");
+        state.horizon(held_at.map_or(now, |held_at| held_at.min(now)))
+    }
+
+    pub fn state(&self) -> TtlState {
+        self.0.read().expect("no panic under this lock").0
+    }
+
+    /// Holds the rule at an instant while its successor is made durable; `now` is taken under the lock.
+    pub fn hold(&self, now: impl FnOnce() -> Timestamp) -> Timestamp {
+        let mut cell = self.0.write().expect("no panic under this lock");
+        let now = now();
+        cell.1 = Some(now);
+        now
+    }
+
+    /// Ends the hold with the rule that is now in force.
+    pub fn set(&self, state: TtlState) {
+        *self.0.write().expect("no panic under this lock") = (state, None);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().expect("nothing panics while it holds a partition's lock")
+}

@@ -1,0 +1,236 @@
+//! Scans: the living items of a scope in the order of their creation, a page of the store at a time.
+//!
+//! Lists, queries and everything else that yields more than one item goes through [`ItemScan`], and so through the horizon. There
+//! is no second way.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use model::partition_key::PartitionKeyDefinition;
+use model::ttl::Horizon;
+use storage::{Direction, Family, Snapshot};
+
+use crate::charge::{self, RequestCharge};
+use crate::items::Scope;
+use crate::keys::{
+    Key, PartitionId, decode_partition_key, encode_partition_key, member_range, ordinal_of, partition_range,
+};
+use crate::record::Record;
+use crate::writer::Stored;
+use crate::{Container, Db, Error, Result};
+
+/// How many items are read from the store at a time, at first and at most.
+const CHUNK_MIN: usize = 16;
+const CHUNK_MAX: usize = 256;
+
+/// A chunk of more bytes than this does not grow.
+const CHUNK_BYTES: usize = 256 << 10;
+
+/// The items of a scope at one snapshot and one `now`.
+pub(crate) struct ItemScan {
+    snapshot: Box<dyn Snapshot>,
+    partition: PartitionId,
+    horizon: Horizon,
+    filter: ScopeFilter,
+    source: Source,
+    /// What is still to be read.
+    rest: Range<Bytes>,
+    chunk: usize,
+    items: usize,
+    bytes: usize,
+}
+
+/// Which keys lead to the items.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Source {
+    /// The items themselves.
+    Items,
+    /// The members of a partition key.
+    Members,
+}
+
+/// Which items belong to a scope.
+pub(crate) struct ScopeFilter {
+    definition: PartitionKeyDefinition,
+    /// What the names of a partition key's items begin with.
+    key: Option<Vec<u8>>,
+    /// The hashes from and up to.
+    hashes: Option<(String, String)>,
+}
+
+impl ScopeFilter {
+    pub fn new(container: &Container, scope: &Scope) -> Result<Self> {
+        let definition = container.settings.partition_key.clone();
+        let (key, hashes) = match scope {
+            Scope::Partition(number) if *number != container.partition().id.partition => {
+                return Err(Error::PartitionGone);
+            }
+            Scope::Container | Scope::Partition(_) => (None, None),
+            Scope::Key(key) => (Some(encode_partition_key(key)), None),
+            Scope::Hashes { min, max } => (None, Some((min.clone(), max.clone()))),
+        };
+        Ok(Self { definition, key, hashes })
+    }
+
+    pub fn admits(&self, record: &Record) -> bool {
+        let hash_fits = |(min, max): &(String, String)| {
+            let key = decode_partition_key(&record.name, self.definition.paths.len());
+            key.is_ok_and(|key| {
+                let hash = self.definition.hash(&key);
+                *min <= hash && hash < *max
+            })
+        };
+        self.key.as_ref().is_none_or(|key| record.name.starts_with(key))
+            && self.hashes.as_ref().is_none_or(hash_fits)
+    }
+}
+
+impl ItemScan {
+    /// Begins a scan after `position`, or at the beginning.
+    pub fn new(db: &Db, container: &Container, scope: &Scope, position: Option<Position>) -> Result<Self> {
+        let partition = container.partition().id;
+        let horizon = container.runtime.ttl.horizon(db.now());
+        let filter = ScopeFilter::new(container, scope)?;
+        if position.is_some_and(|position| position.partition != partition.partition) {
+            return Err(Position::invalid());
+        }
+        let after = position.map(|position| position.ordinal + 1);
+        let (source, mut rest) = match &filter.key {
+            Some(key) => (Source::Members, member_range(partition, key)),
+            None => (Source::Items, partition_range(partition)),
+        };
+        if let Some(ordinal) = after {
+            rest.start = match &filter.key {
+                Some(key) => Key::Member { partition, key, ordinal }.encode(),
+                None => Key::Item { partition, ordinal }.encode(),
+            };
+        }
+        let snapshot = db.engine.snapshot();
+        Ok(Self { snapshot, partition, horizon, filter, source, rest, chunk: CHUNK_MIN, items: 0, bytes: 0 })
+    }
+
+    /// The next living items; none means that there are no more.
+    pub async fn next(&mut self) -> Result<Vec<Stored>> {
+        loop {
+            if self.rest.start >= self.rest.end {
+                return Ok(Vec::new());
+            }
+            let found = match self.source {
+                Source::Items => self.next_items().await?,
+                Source::Members => self.next_members().await?,
+            };
+            self.items += found.len();
+            let bytes: usize = found.iter().map(|stored| stored.record.body.len()).sum();
+            self.bytes += bytes;
+            if bytes < CHUNK_BYTES {
+                self.chunk = (self.chunk * 2).min(CHUNK_MAX);
+            }
+            let living: Vec<Stored> = found.into_iter().filter(|stored| self.is_wanted(stored)).collect();
+            if !living.is_empty() {
+                return Ok(living);
+            }
+            // A long stretch without anything to show must not keep others waiting.
+            tokio::task::yield_now().await;
+        }
+    }
+
+    async fn next_items(&mut self) -> Result<Vec<Stored>> {
+        let pairs = self.next_pairs(Family::Item).await?;
+        pairs
+            .into_iter()
+            .map(|(key, value)| Ok(Stored { ordinal: ordinal_of(&key)?, record: Record::decode(&key, value)? }))
+            .collect()
+    }
+
+    async fn next_members(&mut self) -> Result<Vec<Stored>> {
+        let pairs = self.next_pairs(Family::Index).await?;
+        let mut found = Vec::with_capacity(pairs.len());
+        for (key, _) in pairs {
+            let ordinal = ordinal_of(&key)?;
+            let key = Key::Item { partition: self.partition, ordinal }.encode();
+            let value = self.snapshot.get(Family::Item, &key).await?.ok_or_else(|| {
+                storage::Error::Corrupt(format!("an index entry names item {ordinal}, which is missing"))
+            })?;
+            found.push(Stored { ordinal, record: Record::decode(&key, value)? });
+        }
+        Ok(found)
+    }
+
+    async fn next_pairs(&mut self, family: Family) -> Result<Vec<storage::Pair>> {
+        let pairs = self.snapshot.scan(family, self.rest.clone(), Direction::Forward, self.chunk).await?;
+        self.rest.start = match pairs.last() {
+            Some((last, _)) if pairs.len() == self.chunk => successor(last),
+            _ => self.rest.end.clone(),
+        };
+        Ok(pairs)
+    }
+
+    fn is_wanted(&self, stored: &Stored) -> bool {
+        let record = &stored.record;
+        self.horizon.is_live(record.ts, record.own_ttl) && self.filter.admits(record)
+    }
+
+    /// The position just after an item.
+    pub fn position(&self, ordinal: u64) -> Position {
+        Position { partition: self.partition.partition, ordinal }
+    }
+
+    /// What the scan has cost so far.
+    pub fn charge(&self) -> RequestCharge {
+        charge::scan(self.items, self.bytes, 0)
+    }
+}
+
+/// The smallest key after `key`.
+pub(crate) fn successor(key: &[u8]) -> Bytes {
+    let mut next = Vec::with_capacity(key.len() + 1);
+    next.extend_from_slice(key);
+    next.push(0);
+    next.into()
+}
+
+/// Where a page ended: what a continuation token holds. It names an item, not a count, so that nothing is skipped or
+/// repeated while items come, go and expire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Position {
+    pub partition: u32,
+    pub ordinal: u64,
+}
+
+impl std::fmt::Display for Position {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let text = format!("{:x}.{:x}", self.partition, self.ordinal);
+        write!(f, "{text}.{:08x}", crc32c::crc32c(text.as_bytes()))
+    }
+}
+
+impl Position {
+    pub fn parse(token: &str) -> Result<Self> {
+        Self::read(token).filter(|position| position.to_string() == token).ok_or_else(Self::invalid)
+    }
+
+    fn read(token: &str) -> Option<Self> {
+        let mut parts = token.split('.');
+        let partition = u32::from_str_radix(parts.next()?, 16).ok()?;
+        let ordinal = u64::from_str_radix(parts.next()?, 16).ok()?;
+        Some(Self { partition, ordinal })
+    }
+
+    pub fn invalid() -> Error {
+        Error::Invalid("Invalid Continuation Token".into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_changed_token_is_refused() {
+        let token = Position { partition: 0, ordinal: 77 }.to_string();
+        assert_eq!(Position::parse(&token).unwrap().ordinal, 77);
+        for bad in ["", "x", "0.4e", "0.4e.00000000", &token[1..], &format!("{token}0"), "+0.4d.0"] {
+            assert!(Position::parse(bad).is_err(), "{bad}");
+        }
+    }
+}

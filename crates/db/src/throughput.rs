@@ -1,0 +1,295 @@
+//! Offers: the throughput that databases and containers are provisioned with.
+
+use std::sync::{Arc, Mutex};
+
+use model::clock::Timestamp;
+use model::resource::{DatabaseRid, Etag, OfferRid};
+use serde_json::{Map, Value, json};
+
+use crate::catalog::{Catalog, Change, with_system_properties};
+use crate::charge::Bucket;
+use crate::keys::Key;
+use crate::{Db, Error, Result};
+
+/// Provisioned throughput, in request units a second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Throughput {
+    /// Fixed.
+    Manual(u32),
+    /// From a tenth of this up to it.
+    Autoscale {
+        /// The most it scales to.
+        max: u32,
+        /// By how many per cent the maximum grows with storage, if it does.
+        increment_percent: Option<u32>,
+    },
+}
+
+const THROUGHPUT_MAX: u32 = 1_000_000;
+
+impl Throughput {
+    /// What a container gets that names none.
+    pub const DEFAULT: Self = Self::Manual(400);
+
+    /// The most request units a second.
+    pub fn max(self) -> u32 {
+        match self {
+            Self::Manual(max) | Self::Autoscale { max, .. } => max,
+        }
+    }
+
+    /// Checks the range and the steps.
+    pub fn validate(self) -> Result<Self> {
+        let (least, step) = match self {
+            Self::Manual(_) => (400, 100),
+            Self::Autoscale { .. } => (1_000, 1_000),
+        };
+        let max = self.max();
+        if (least..=THROUGHPUT_MAX).contains(&max) && max.is_multiple_of(step) {
+            return Ok(self);
+        }
+        Err(Error::Invalid(format!(
+            "The value of offer throughput specified is invalid. Please specify a value between {least} and \
+             {THROUGHPUT_MAX} inclusive in increments of {step}. Please contact https://azure.microsoft.com/support to \
+             request limit increases beyond {THROUGHPUT_MAX} RU/s."
+        )))
+    }
+}
+
+/// The throughput of one database or container.
+#[derive(Clone, Debug)]
+pub struct Offer {
+    /// Its number.
+    pub rid: OfferRid,
+    /// The throughput.
+    pub throughput: Throughput,
+    /// The `_self` link of what it belongs to.
+    pub resource: String,
+    /// The rid of what it belongs to.
+    pub resource_rid: String,
+    /// The most it has ever been.
+    pub highest: u32,
+    /// Its version.
+    pub etag: Etag,
+    /// When it was last changed.
+    pub ts: Timestamp,
+}
+
+/// What an offer replace may change beyond the number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Migration {
+    /// Not asked for.
+    None,
+    /// From manual to autoscale.
+    ToAutoscale,
+    /// From autoscale to manual.
+    ToManual,
+}
+
+impl Offer {
+    /// As the wire shows it.
+    pub fn to_json(&self) -> Value {
+        let mut content = json!({
+            "offerThroughput": match self.throughput {
+                Throughput::Manual(rate) => rate,
+                Throughput::Autoscale { max, .. } => max / 10,
+            },
+            "offerIsRUPerMinuteThroughputEnabled": false,
+            "offerMinimumThroughputParameters": {
+                "maxThroughputEverProvisioned": self.highest,
+                "maxConsumedStorageEverInKB": 0,
+            },
+        });
+        if let Throughput::Autoscale { max, increment_percent } = self.throughput {
+            let mut settings = json!({"maxThroughput": max});
+            if let Some(percent) = increment_percent {
+                settings["autoUpgradePolicy"] = json!({"throughputPolicy": {"incrementPercent": percent}});
+            }
+            content["offerAutopilotSettings"] = settings;
+        }
+        let rid = self.rid.to_string();
+        let mut json = Map::new();
+        json.insert("resource".into(), self.resource.clone().into());
+        json.insert("offerType".into(), "Invalid".into());
+        json.insert("offerResourceId".into(), self.resource_rid.clone().into());
+        json.insert("offerVersion".into(), "V2".into());
+        json.insert("content".into(), content);
+        json.insert("id".into(), rid.clone().into());
+        with_system_properties(json, (&rid, &format!("offers/{rid}/")), self.etag, self.ts)
+    }
+
+    /// The least throughput it can be set to.
+    pub fn minimum(&self) -> u32 {
+        match self.throughput {
+            Throughput::Manual(_) => (self.highest / 100).max(400),
+            Throughput::Autoscale { .. } => (self.highest / 10).max(1_000),
+        }
+    }
+
+    pub(crate) fn encode(&self) -> Value {
+        let (max, autoscale, increment) = match self.throughput {
+            Throughput::Manual(max) => (max, false, None),
+            Throughput::Autoscale { max, increment_percent } => (max, true, increment_percent),
+        };
+        json!({
+            "max": max, "autoscale": autoscale, "increment": increment, "resource": self.resource,
+            "resourceRid": self.resource_rid, "highest": self.highest, "lsn": self.etag.lsn, "ts": self.ts.0,
+        })
+    }
+
+    pub(crate) fn decode(number: u32, value: &Value) -> Option<Self> {
+        let ts = Timestamp(value["ts"].as_u64()?);
+        let max = value["max"].as_u64()? as u32;
+        let increment_percent = value["increment"].as_u64().map(|percent| percent as u32);
+        Some(Self {
+            rid: OfferRid(number),
+            throughput: match value["autoscale"].as_bool()? {
+                true => Throughput::Autoscale { max, increment_percent },
+                false => Throughput::Manual(max),
+            },
+            resource: value["resource"].as_str()?.to_owned(),
+            resource_rid: value["resourceRid"].as_str()?.to_owned(),
+            highest: value["highest"].as_u64()? as u32,
+            etag: Etag { lsn: value["lsn"].as_u64()?, seq: 0, ts },
+            ts,
+        })
+    }
+}
+
+impl Catalog {
+    /// The offer of a database or container, by its rid.
+    pub fn offer_of(&self, resource_rid: &str) -> Option<&Arc<Offer>> {
+        self.offers.values().find(|offer| offer.resource_rid == resource_rid)
+    }
+}
+
+impl Change<'_> {
+    /// Adds an offer, or a new version of one.
+    pub fn put_offer(
+        &mut self,
+        old: Option<&Offer>,
+        resource: String,
+        resource_rid: String,
+        throughput: Throughput,
+    ) -> Arc<Offer> {
+        let (etag, ts) = self.stamp();
+        let rid = match old {
+            Some(old) => old.rid,
+            None => {
+                self.catalog.numbers.offer += 1;
+                OfferRid(self.catalog.numbers.offer)
+            }
+        };
+        let highest = old.map_or(0, |old| old.highest).max(throughput.max());
+        let offer = Arc::new(Offer { rid, throughput, resource, resource_rid, highest, etag, ts });
+        self.put(Key::Offer(rid.0), &offer.encode());
+        self.catalog.offers.insert(rid.0, offer.clone());
+        offer
+    }
+
+    /// Removes the offer of a database or container, if it has one.
+    pub fn drop_offer(&mut self, resource_rid: &str) {
+        if let Some(rid) = self.catalog.offer_of(resource_rid).map(|offer| offer.rid) {
+            self.catalog.offers.remove(&rid.0);
+            self.delete(Key::Offer(rid.0));
+        }
+    }
+}
+
+impl Db {
+    /// All offers.
+    pub fn offers(&self) -> Vec<Arc<Offer>> {
+        self.catalog.load().offers.values().cloned().collect()
+    }
+
+    /// One offer by its rid.
+    pub fn offer(&self, rid: &str) -> Result<Arc<Offer>> {
+        let number = OfferRid::parse(rid).ok_or(Error::NotFound)?.0;
+        self.catalog.load().offers.get(&number).cloned().ok_or(Error::NotFound)
+    }
+
+    /// Replaces an offer's throughput by what its JSON says.
+    pub async fn replace_offer(&self, rid: &str, body: &Value, migration: Migration) -> Result<Arc<Offer>> {
+        let mut change = self.change_catalog().await;
+        let old = self.offer(rid)?;
+        let throughput = wanted(&old, body, migration)?.validate()?;
+        if throughput.max() < old.minimum() && migration == Migration::None {
+            return Err(Error::Invalid(format!(
+                "The offer should have valid throughput values between {} and {THROUGHPUT_MAX} inclusive in \
+                 increments of 100.",
+                old.minimum()
+            )));
+        }
+        let offer = change.put_offer(Some(&old), old.resource.clone(), old.resource_rid.clone(), throughput);
+        change.commit().await?;
+        self.apply_offer(&offer);
+        Ok(offer)
+    }
+
+    /// Gives the partitions that an offer pays for their new rate.
+    fn apply_offer(&self, offer: &Offer) {
+        let at = self.clock.elapsed();
+        for container in self.catalog.load().containers() {
+            let own = container.rid.to_string() == offer.resource_rid;
+            let catalog = self.catalog.load();
+            let shared = container.rid.database.to_string() == offer.resource_rid
+                && catalog.offer_of(&container.rid.to_string()).is_none();
+            if own || shared {
+                let mut bucket = container.runtime.bucket.lock().expect("no panic under this lock");
+                bucket.set_rate(self.rate(Some(offer)), at);
+            }
+        }
+    }
+
+    /// A bucket for a container with an offer of its own.
+    pub(crate) fn new_bucket(&self, offer: Option<&Offer>) -> Arc<Mutex<Bucket>> {
+        Arc::new(Mutex::new(Bucket::new(self.rate(offer), self.clock.elapsed())))
+    }
+
+    /// The bucket that all containers of a database with throughput share.
+    pub(crate) fn shared_bucket(&self, catalog: &Catalog, database: DatabaseRid) -> Arc<Mutex<Bucket>> {
+        let sibling = catalog
+            .containers()
+            .filter(|container| container.rid.database == database)
+            .find(|container| catalog.offer_of(&container.rid.to_string()).is_none());
+        match sibling {
+            Some(sibling) => sibling.runtime.bucket.clone(),
+            None => self.new_bucket(catalog.offer_of(&database.to_string()).map(|offer| &**offer)),
+        }
+    }
+
+    /// Without throttling nobody is held to a rate, and the purge has no left-over to wait for.
+    fn rate(&self, offer: Option<&Offer>) -> Option<f64> {
+        offer.filter(|_| self.options.throttle).map(|offer| f64::from(offer.throughput.max()))
+    }
+}
+
+/// The throughput that a replace asks for.
+fn wanted(old: &Offer, body: &Value, migration: Migration) -> Result<Throughput> {
+    let content = &body["content"];
+    let autoscale = content.get("offerAutopilotSettings").filter(|settings| !settings.is_null());
+    let number = |value: &Value| value.as_u64().and_then(|number| u32::try_from(number).ok());
+    let missing = || Error::Invalid("The offer's content names no throughput.".into());
+    match (old.throughput, migration) {
+        (Throughput::Manual(rate), Migration::ToAutoscale) => {
+            let max = rate.next_multiple_of(1_000).max(1_000);
+            Ok(Throughput::Autoscale { max, increment_percent: None })
+        }
+        (Throughput::Autoscale { max, .. }, Migration::ToManual) => {
+            Ok(Throughput::Manual((max / 10).max(400)))
+        }
+        (Throughput::Manual(_), _) if autoscale.is_some() => Err(Error::Invalid(
+            "Updating offer to autoscale throughput is not allowed. Please invoke migration API to migrate this offer."
+                .into(),
+        )),
+        (Throughput::Autoscale { .. }, _) => {
+            let settings = autoscale.ok_or_else(missing)?;
+            let max = number(&settings["maxThroughput"]).ok_or_else(missing)?;
+            let percent = &settings["autoUpgradePolicy"]["throughputPolicy"]["incrementPercent"];
+            Ok(Throughput::Autoscale { max, increment_percent: number(percent) })
+        }
+        (Throughput::Manual(_), _) => {
+            Ok(Throughput::Manual(number(&content["offerThroughput"]).ok_or_else(missing)?))
+        }
+    }
+}

@@ -1,0 +1,500 @@
+//! The writer of a partition: the only one that changes its items, one batch after the other.
+//!
+//! It takes what has queued, in order; decides each operation against the store and against the earlier ones of the same
+//! round; gives each its `_ts`, lsn and ordinal; and commits one batch, checked against the partition's head, so that two
+//! servers on one store never interleave. What queued meanwhile is the next round. The purge is an operation like any other, so it
+//! cannot race with a client's write (R23).
+
+use std::collections::HashMap;
+use std::io::Write as _;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use model::clock::{Clock, Timestamp};
+use model::resource::{ChildRid, ContainerRid};
+use model::ttl::{Horizon, Ttl};
+use serde_json::Value;
+use storage::{Batch, Engine, Family, Snapshot};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::container::Runtime;
+use crate::charge::{self, RequestCharge};
+use crate::items::{Item, Prepared, PreparedBody, Verb, Written};
+use crate::keys::{Key, ordinal_of};
+use crate::partition::{Head, Partition};
+use crate::purge::{Alarm, Purged};
+use crate::record::Record;
+use crate::{Error, Result};
+
+/// The most operations in a round.
+const ROUND_OPS_MAX: usize = 512;
+
+/// The most bytes of bodies in a round.
+const ROUND_BYTES_MAX: usize = 8 << 20;
+
+/// Something for the writer to do.
+#[derive(Debug)]
+pub(crate) enum Op {
+    /// A client's write.
+    Write(Box<Prepared>, oneshot::Sender<Outcome>),
+    /// Remove up to so many expired items.
+    Purge(usize, oneshot::Sender<Result<Purged>>),
+    /// Refuse everything from now on: the container is being dropped, or the server stops.
+    Close(oneshot::Sender<()>),
+}
+
+/// What a write came to.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub result: Result<Written>,
+    pub charge: RequestCharge,
+}
+
+/// A partition's writer.
+pub(crate) struct Writer {
+    pub engine: Arc<dyn Engine>,
+    pub clock: Arc<dyn Clock>,
+    pub alarm: Arc<Alarm>,
+    pub runtime: Arc<Runtime>,
+    pub partition: Arc<Partition>,
+    pub queue: mpsc::Receiver<Op>,
+}
+
+impl Writer {
+    /// Runs until the queue is closed.
+    pub async fn run(mut self) {
+        let mut held_back = None;
+        loop {
+            let first = match held_back.take() {
+                Some(op) => op,
+                None => match self.queue.recv().await {
+                    Some(op) => op,
+                    None => return,
+                },
+            };
+            match first {
+                Op::Write(prepared, reply) => {
+                    let mut writes = vec![(*prepared, reply)];
+                    held_back = self.gather(&mut writes);
+                    self.write_round(writes).await;
+                }
+                // A receiver that has gone away has no use for the answer.
+                Op::Purge(items_max, reply) => drop(reply.send(self.purge_round(items_max).await)),
+                Op::Close(reply) => {
+                    self.queue.close();
+                    drop(reply.send(()));
+                }
+            }
+        }
+    }
+
+    /// Takes the writes that have queued up to the first other operation, which is held back for the next round.
+    fn gather(&mut self, writes: &mut Vec<(Prepared, oneshot::Sender<Outcome>)>) -> Option<Op> {
+        let mut bytes = writes[0].0.body_bytes();
+        while writes.len() < ROUND_OPS_MAX && bytes < ROUND_BYTES_MAX {
+            match self.queue.try_recv() {
+                Ok(Op::Write(prepared, reply)) => {
+                    bytes += prepared.body_bytes();
+                    writes.push((*prepared, reply));
+                }
+                Ok(other) => return Some(other),
+                Err(_) => return None,
+            }
+        }
+        None
+    }
+
+    async fn write_round(&mut self, writes: Vec<(Prepared, oneshot::Sender<Outcome>)>) {
+        loop {
+            let mut round = Round::new(self);
+            let mut outcomes = Vec::with_capacity(writes.len());
+            for (prepared, _) in &writes {
+                let (head, writes) = (round.head, round.batch.writes.len());
+                let result = round.write(prepared).await;
+                if result.is_err() {
+                    round.head = head;
+                    round.batch.writes.truncate(writes);
+                }
+                outcomes.push(Outcome { result, charge: std::mem::take(&mut round.charge) });
+            }
+            match self.commit(round).await {
+                Ok(()) => {
+                    for ((_, reply), outcome) in writes.into_iter().zip(outcomes) {
+                        drop(reply.send(outcome));
+                    }
+                    return;
+                }
+                Err(Error::Storage(_)) if self.reload_head().await => {}
+                Err(error) => {
+                    for (_, reply) in writes {
+                        drop(reply.send(Outcome { result: Err(error.clone()), charge: charge::MISS }));
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Commits a round and moves the head.
+    async fn commit(&self, round: Round<'_>) -> Result<()> {
+        let (old, head, mut batch) = (round.old_head, round.head, round.batch);
+        // `now` alone is no reason for a commit.
+        if batch.writes.is_empty() && head == (Head { now: head.now, ..old }) {
+            return Ok(());
+        }
+        let key = Key::Head(self.partition.id).encode();
+        batch.check(Family::Catalog, key.clone(), Some(old.encode()));
+        batch.put(Family::Catalog, key, head.encode());
+        self.engine.commit(batch).await?;
+        self.partition.set_head(head);
+        Ok(())
+    }
+
+    /// After a conflict: whether the head in the store is another than ours, so that the round is worth another try.
+    async fn reload_head(&self) -> bool {
+        let snapshot = self.engine.snapshot();
+        let stored = snapshot.get(Family::Catalog, &Key::Head(self.partition.id).encode()).await;
+        match stored.ok().flatten().and_then(|bytes| Head::decode(&bytes).ok()) {
+            Some(head) if head != self.partition.head() => {
+                self.clock.raise_to(head.now);
+                self.partition.set_head(head);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    async fn purge_round(&mut self, items_max: usize) -> Result<Purged> {
+        let mut round = Round::new(self);
+        let purged = round.purge(items_max).await?;
+        let charge = std::mem::take(&mut round.charge);
+        self.commit(round).await?;
+        self.partition.book_purge(purged.items, charge);
+        Ok(purged)
+    }
+}
+
+/// One batch in the making.
+pub(crate) struct Round<'w> {
+    pub writer: &'w Writer,
+    pub snapshot: Box<dyn Snapshot>,
+    pub horizon: Horizon,
+    old_head: Head,
+    pub head: Head,
+    pub batch: Batch,
+    pub charge: RequestCharge,
+    /// What earlier operations of this round have made of names: an item, or nothing.
+    names: HashMap<Bytes, Option<Stored>>,
+    /// The same for unique key entries.
+    uniques: HashMap<Vec<u8>, Option<u64>>,
+}
+
+/// An item in storage.
+#[derive(Clone, Debug)]
+pub(crate) struct Stored {
+    pub ordinal: u64,
+    pub record: Record,
+}
+
+impl<'w> Round<'w> {
+    fn new(writer: &'w Writer) -> Self {
+        let old_head = writer.partition.head();
+        // `_ts` never decreases along the feed: that is what makes the feed the expiry order of the default.
+        let now = writer.clock.now().max(old_head.now);
+        Self {
+            writer,
+            horizon: writer.runtime.ttl.horizon(now),
+            snapshot: writer.engine.snapshot(),
+            old_head,
+            head: Head { now, ..old_head },
+            batch: Batch::default(),
+            charge: RequestCharge::default(),
+            names: HashMap::new(),
+            uniques: HashMap::new(),
+        }
+    }
+
+    pub fn now(&self) -> Timestamp {
+        self.head.now
+    }
+
+    async fn write(&mut self, op: &Prepared) -> Result<Written> {
+        let found = self.find(&op.name).await?;
+        let live = found.as_ref().filter(|stored| self.is_live(&stored.record));
+        self.charge = charge::MISS;
+        match (&op.verb, live) {
+            (Verb::Create, Some(_)) => return Err(Error::Exists),
+            (Verb::Replace(_) | Verb::Delete(_), None) => return Err(Error::NotFound),
+            _ => {}
+        }
+        if let Some(stored) = live {
+            check_preconditions(op, &stored.record)?;
+        }
+        match (&op.body, live.cloned()) {
+            (None, Some(old)) => {
+                self.charge = charge::write(old.record.body.len(), self.remove(&old)?);
+                self.change(&op.name, None);
+                self.head.lsn += 1;
+                Ok(Written { created: false, item: None })
+            }
+            (None, None) => Err(Error::NotFound),
+            (Some(body), old) => {
+                // Expired items under the same name or with the same unique keys give way (R09).
+                let mut dead = self.expired_holders(body, old.as_ref().map(|old| old.ordinal)).await?;
+                dead.extend(found.filter(|_| old.is_none()));
+                dead.dedup_by_key(|dead| dead.ordinal);
+                for dead in &dead {
+                    self.remove(dead)?;
+                    self.change(&dead.record.name, None);
+                }
+                self.put(op, body, old)
+            }
+        }
+    }
+
+    /// Writes a new item, or a new version of `old`.
+    fn put(&mut self, op: &Prepared, body: &PreparedBody, old: Option<Stored>) -> Result<Written> {
+        let partition = self.writer.partition.id;
+        let created = old.is_none();
+        self.head.lsn += 1;
+        let ordinal = match &old {
+            Some(old) => old.ordinal,
+            None => {
+                self.head.ordinal += 1;
+                self.head.ordinal
+            }
+        };
+        let mut record = Record {
+            lsn: self.head.lsn,
+            seq: 0,
+            ts: self.now(),
+            own_ttl: body.own_ttl,
+            name: op.name.clone(),
+            body: Bytes::new(),
+        };
+        record.body = complete(&body.text, self.writer.runtime.rid, (partition.partition, ordinal), &record);
+
+        let ts_term = self.writer.runtime.settings().indexing.ts_term(record.ts);
+        let mut terms: Vec<&Vec<u8>> = body.terms.iter().chain(&ts_term).collect();
+        terms.sort_unstable();
+        match &old {
+            None => {
+                let key = Key::Id { partition, name: &op.name }.encode();
+                self.batch.put(Family::Id, key, ordinal.to_le_bytes().to_vec());
+                let key = Key::Member { partition, key: &op.key, ordinal }.encode();
+                self.batch.put(Family::Index, key, Bytes::new());
+                for term in terms {
+                    let key = Key::Term { partition, term, ordinal }.encode();
+                    self.batch.put(Family::Index, key, Bytes::new());
+                }
+            }
+            Some(old) => {
+                let old_terms = self.stored_terms(&old.record)?;
+                for term in old_terms.iter().filter(|term| terms.binary_search(term).is_err()) {
+                    self.batch.delete(Family::Index, Key::Term { partition, term, ordinal }.encode());
+                }
+                for term in terms.iter().filter(|term| old_terms.binary_search(term).is_err()) {
+                    let key = Key::Term { partition, term, ordinal }.encode();
+                    self.batch.put(Family::Index, key, Bytes::new());
+                }
+                self.remove_order_entries(old);
+                self.remove_unique_keys(old, &body.unique)?;
+                self.head.items -= 1;
+                self.head.bytes = self.head.bytes.saturating_sub(old.record.body.len() as u64);
+            }
+        }
+        for suffix in &body.unique {
+            let key = Key::Unique { partition, suffix }.encode();
+            self.batch.put(Family::Index, key, ordinal.to_le_bytes().to_vec());
+            self.uniques.insert(suffix.clone(), Some(ordinal));
+        }
+        self.put_order_entries(&record, ordinal);
+        if let Some(due) = self.writer.runtime.ttl.state().expires_at(record.ts, record.own_ttl) {
+            self.writer.alarm.due(due);
+        }
+        self.batch.put(Family::Item, Key::Item { partition, ordinal }.encode(), record.encode());
+        self.head.items += 1;
+        self.head.bytes += record.body.len() as u64;
+        self.charge = charge::write(record.body.len(), body.terms.len());
+        if let Some(old) = &old {
+            self.charge += charge::write(old.record.body.len(), body.terms.len());
+        }
+        let item = Item { body: record.body.clone(), etag: record.etag(), lsn: record.lsn };
+        self.change(&op.name, Some(Stored { ordinal, record }));
+        Ok(Written { created, item: Some(item) })
+    }
+
+    /// The entries in the feed and, with an own ttl, in the expiry order.
+    fn put_order_entries(&mut self, record: &Record, ordinal: u64) {
+        let partition = self.writer.partition.id;
+        let mut value = record.ts.0.to_le_bytes().to_vec();
+        value.push(u8::from(record.own_ttl != Ttl::Absent));
+        self.batch.put(Family::Feed, Key::Feed { partition, lsn: record.lsn, ordinal }.encode(), value);
+        if let Ttl::Secs(secs) = record.own_ttl {
+            let at = record.ts.plus(secs.into());
+            let key = Key::Expiry { partition, at, ordinal }.encode();
+            self.batch.put(Family::Expiry, key, record.lsn.to_le_bytes().to_vec());
+        }
+    }
+
+    fn remove_order_entries(&mut self, old: &Stored) {
+        let partition = self.writer.partition.id;
+        let ordinal = old.ordinal;
+        self.batch.delete(Family::Feed, Key::Feed { partition, lsn: old.record.lsn, ordinal }.encode());
+        if let Ttl::Secs(secs) = old.record.own_ttl {
+            let at = old.record.ts.plus(secs.into());
+            self.batch.delete(Family::Expiry, Key::Expiry { partition, at, ordinal }.encode());
+        }
+    }
+
+    /// Removes an item with everything that points to it; gives the number of its index terms.
+    pub fn remove(&mut self, old: &Stored) -> Result<usize> {
+        let partition = self.writer.partition.id;
+        let (ordinal, name) = (old.ordinal, &old.record.name);
+        let value = parse_stored(&old.record)?;
+        let key = self.writer.runtime.settings().key_bytes(&value)?;
+        let terms = self.stored_terms_of(&value, &old.record);
+        for term in &terms {
+            self.batch.delete(Family::Index, Key::Term { partition, term, ordinal }.encode());
+        }
+        self.batch.delete(Family::Index, Key::Member { partition, key: &key, ordinal }.encode());
+        self.batch.delete(Family::Id, Key::Id { partition, name }.encode());
+        self.batch.delete(Family::Item, Key::Item { partition, ordinal }.encode());
+        self.remove_order_entries(old);
+        self.remove_unique_keys(old, &[])?;
+        self.head.items = self.head.items.saturating_sub(1);
+        self.head.bytes = self.head.bytes.saturating_sub(old.record.body.len() as u64);
+        Ok(terms.len())
+    }
+
+    fn remove_unique_keys(&mut self, old: &Stored, kept: &[Vec<u8>]) -> Result<()> {
+        let settings = self.writer.runtime.settings();
+        if !settings.unique_keys.is_empty() {
+            let partition = self.writer.partition.id;
+            for suffix in settings.unique_entries(&parse_stored(&old.record)?)? {
+                if !kept.contains(&suffix) {
+                    self.batch.delete(Family::Index, Key::Unique { partition, suffix: &suffix }.encode());
+                    self.uniques.insert(suffix, None);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The expired items that hold unique keys of `body`; a live one is a violation.
+    async fn expired_holders(&mut self, body: &PreparedBody, own: Option<u64>) -> Result<Vec<Stored>> {
+        let partition = self.writer.partition.id;
+        let mut dead = Vec::new();
+        for suffix in &body.unique {
+            let holder = match self.uniques.get(suffix) {
+                Some(holder) => *holder,
+                None => {
+                    let key = Key::Unique { partition, suffix }.encode();
+                    let stored = self.snapshot.get(Family::Index, &key).await?;
+                    stored.map(|bytes| ordinal_of_value(&bytes)).transpose()?
+                }
+            };
+            let Some(ordinal) = holder.filter(|holder| Some(*holder) != own) else { continue };
+            let key = Key::Item { partition, ordinal }.encode();
+            let Some(bytes) = self.snapshot.get(Family::Item, &key).await? else {
+                // Written earlier in this very round, so it is live.
+                return Err(Error::UniqueKeyViolation);
+            };
+            let record = Record::decode(&key, bytes)?;
+            if self.is_live(&record) || self.names.get(&record.name).is_some_and(Option::is_some) {
+                return Err(Error::UniqueKeyViolation);
+            }
+            dead.push(Stored { ordinal, record });
+        }
+        Ok(dead)
+    }
+
+    /// The item under a name, dead or alive, as earlier operations of this round have left it.
+    async fn find(&self, name: &Bytes) -> Result<Option<Stored>> {
+        if let Some(known) = self.names.get(name) {
+            return Ok(known.clone());
+        }
+        let partition = self.writer.partition.id;
+        let Some(ordinal) = self.snapshot.get(Family::Id, &Key::Id { partition, name }.encode()).await? else {
+            return Ok(None);
+        };
+        let ordinal = ordinal_of_value(&ordinal)?;
+        self.stored(ordinal).await.map(Some)
+    }
+
+    /// The item with a number, which must be there.
+    async fn stored(&self, ordinal: u64) -> Result<Stored> {
+        let key = Key::Item { partition: self.writer.partition.id, ordinal }.encode();
+        let bytes = self.snapshot.get(Family::Item, &key).await?;
+        let bytes = bytes.ok_or_else(|| {
+            storage::Error::Corrupt(format!("an id or feed entry names item {ordinal}, which is missing"))
+        })?;
+        Ok(Stored { ordinal, record: Record::decode(&key, bytes)? })
+    }
+
+    /// The dead item that an expiry or feed key ends with, if it is still what the entry says.
+    pub async fn dead(&self, key: &[u8]) -> Result<Stored> {
+        self.stored(ordinal_of(key)?).await
+    }
+
+    pub fn is_live(&self, record: &Record) -> bool {
+        self.horizon.is_live(record.ts, record.own_ttl)
+    }
+
+    fn change(&mut self, name: &Bytes, to: Option<Stored>) {
+        self.names.insert(name.clone(), to);
+    }
+
+    fn stored_terms(&self, record: &Record) -> Result<Vec<Vec<u8>>> {
+        Ok(self.stored_terms_of(&parse_stored(record)?, record))
+    }
+
+    fn stored_terms_of(&self, value: &Value, record: &Record) -> Vec<Vec<u8>> {
+        let settings = self.writer.runtime.settings();
+        let policy = settings.indexing_ever();
+        let mut terms = policy.terms(value);
+        terms.extend(policy.ts_term(record.ts));
+        terms.sort_unstable();
+        terms
+    }
+}
+
+fn check_preconditions(op: &Prepared, record: &Record) -> Result<()> {
+    let etag = || record.etag().to_string();
+    match (&op.if_match, &op.if_none_match) {
+        (Some(wanted), _) if wanted != "*" && *wanted != etag() => Err(Error::PreconditionFailed),
+        (_, Some(unwanted)) if unwanted == "*" || *unwanted == etag() => Err(Error::PreconditionFailed),
+        _ => Ok(()),
+    }
+}
+
+/// Appends the system properties to an item's text.
+fn complete(text: &[u8], container: ContainerRid, (partition, ordinal): (u32, u64), record: &Record) -> Bytes {
+    let rid = ChildRid::item(container, partition, ordinal);
+    let mut body = Vec::with_capacity(text.len() + 256);
+    body.extend_from_slice(text);
+    let etag = record.etag().to_string();
+    write!(
+        body,
+        r#","_rid":"{rid}","_self":"dbs/{}/colls/{container}/docs/{rid}/","_etag":"\"{}\"","_attachments":"attachments/","_ts":{}}}"#,
+        container.database,
+        etag.trim_matches('"'),
+        record.ts,
+    )
+    .expect("writing to a vector cannot fail");
+    body.into()
+}
+
+/// A stored body as a tree.
+pub(crate) fn parse_stored(record: &Record) -> Result<Value> {
+    serde_json::from_slice(&record.body)
+        .map_err(|error| Error::Storage(format!("corrupt data: a stored item is not JSON: {error}")))
+}
+
+/// The ordinal that an `id` or unique entry holds.
+pub(crate) fn ordinal_of_value(bytes: &[u8]) -> storage::Result<u64> {
+    let array = bytes.try_into();
+    array.map(u64::from_le_bytes).map_err(|_| {
+        storage::Error::Corrupt(format!("an id entry of {} bytes where 8 are expected", bytes.len()))
+    })
+}

@@ -1,0 +1,6 @@
+//! What every engine must do: the scripts in `testscripts`, random histories, crashes.
+
+mod crash;
+mod open;
+mod random;
+mod scripts;
