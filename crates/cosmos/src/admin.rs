@@ -41,6 +41,7 @@ pub(crate) async fn move_clock(call: &mut Call<'_>) -> Result<Answer> {
         Failure::bad_request("The clock is the machine's and cannot be moved. Start the server with --clock virtual.")
     })?;
     order.apply(controls)?;
+    call.db.wake_purge();
     let report = call.db.purge_all().await?;
     let mut answer = clock(call);
     answer["purged"] = report.purged.into();

@@ -14,7 +14,8 @@ const ARRAY: &str = "DocumentCollections";
 
 /// The limits that clients' quota calls show; -1 is none.
 const QUOTA: HeaderValue = HeaderValue::from_static(
-    "collections=5000;functions=50;storedProcedures=100;triggers=25;documentSize=10240;documentsSize=10485760;documentsCount=-1;collectionSize=10485760;",
+    "functions=50;storedProcedures=100;triggers=25;documentSize=10240;documentsSize=10485760;\
+     documentsCount=-1;collectionSize=10485760;",
 );
 
 /// `GET /dbs/{db}/colls`
@@ -47,7 +48,7 @@ pub(crate) fn read(call: &Call<'_>, database: &str, container: &str) -> Result<A
     call.check_intended(&container)?;
     let mut answer = answer(StatusCode::OK, &container);
     answer.headers.insert(&headers::RESOURCE_QUOTA, QUOTA);
-    answer.headers.insert(&headers::RESOURCE_USAGE, usage(call, &container));
+    answer.headers.insert(&headers::RESOURCE_USAGE, usage(&container));
     answer.headers.insert(&headers::INDEX_PROGRESS, HeaderValue::from_static("100"));
     Ok(answer)
 }
@@ -71,8 +72,8 @@ pub(crate) async fn delete(call: &Call<'_>, database: &str, container: &str) -> 
 
 /// The database's rid and its containers.
 fn documents(call: &Call<'_>, database: &str) -> Result<(String, Vec<Numbered>)> {
-    let parent = call.db.database(database).map_err(|_| db::Error::OwnerNotFound)?;
     let containers = call.db.containers(database)?;
+    let parent = call.db.database(database)?;
     let documents = containers
         .iter()
         .map(|container| (container.rid.number.into(), container.to_json()))
@@ -92,9 +93,12 @@ fn answer(status: StatusCode, container: &Container) -> Answer {
     answer
 }
 
-/// How much of the quota is used.
-fn usage(_call: &Call<'_>, _container: &Container) -> HeaderValue {
-    HeaderValue::from_static(
-        "collections=0;functions=0;storedProcedures=0;triggers=0;documentSize=0;documentsSize=0;documentsCount=0;collectionSize=0;",
-    )
+/// How much of the quota is used; sizes are in kilobytes.
+fn usage(container: &Container) -> HeaderValue {
+    let (items, bytes) = container.usage();
+    let kilobytes = bytes.div_ceil(1024);
+    Pen::new().value(format_args!(
+        "functions=0;storedProcedures=0;triggers=0;documentSize=0;documentsSize={kilobytes};\
+         documentsCount={items};collectionSize={kilobytes};"
+    ))
 }

@@ -50,11 +50,9 @@ names! {
     OFFER_THROUGHPUT = "x-ms-offer-throughput";
     PARTITION_KEY = "x-ms-documentdb-partitionkey";
     PARTITION_KEY_RANGE_ID = "x-ms-documentdb-partitionkeyrangeid";
-    POPULATE_QUERY_METRICS = "x-ms-documentdb-populatequerymetrics";
     POST_TRIGGER = "x-ms-documentdb-post-trigger-include";
     PREFER = "prefer";
     PRE_TRIGGER = "x-ms-documentdb-pre-trigger-include";
-    QUERY_METRICS = "x-ms-documentdb-query-metrics";
     READ_KEY_TYPE = "x-ms-read-key-type";
     REQUEST_CHARGE = "x-ms-request-charge";
     RESOURCE_QUOTA = "x-ms-resource-quota";

@@ -59,23 +59,31 @@ use error::{Failure, Result};
 use metrics::Metrics;
 use path::Decoded;
 
+/// How a front end behaves.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Web origins that browsers may call from, beside those of this machine.
+    pub origins: Vec<String>,
+    /// The certificate that clients must trust, as PEM; shown where the emulator shows its own.
+    pub certificate: Option<Bytes>,
+}
+
 /// The front end of one account.
 pub struct FrontEnd {
     db: Db,
     keys: Keys,
     /// The machine's clock: signatures are dated by it, whatever the database's clock says.
     clock: Arc<dyn Clock>,
-    /// Web pages that may use the account, beside those of this machine.
-    origins: Vec<String>,
+    options: Options,
     metrics: Metrics,
     stopping: AtomicBool,
 }
 
 impl FrontEnd {
-    /// The front end of `db`. `clock` dates signatures; `origins` are web origins that browsers may call from.
-    pub fn new(db: Db, keys: Keys, clock: Arc<dyn Clock>, origins: Vec<String>) -> Self {
+    /// The front end of `db`. Signatures are dated by `clock`.
+    pub fn new(db: Db, keys: Keys, clock: Arc<dyn Clock>, options: Options) -> Self {
         let metrics = Metrics::default();
-        Self { db, keys, clock, origins, metrics, stopping: AtomicBool::new(false) }
+        Self { db, keys, clock, options, metrics, stopping: AtomicBool::new(false) }
     }
 
     /// Answers one request.
@@ -95,7 +103,7 @@ impl FrontEnd {
         });
         self.metrics.count(&head, answer.status, self.clock.stopwatch().saturating_sub(started));
         if let Some(origin) = head.headers.get(http::header::ORIGIN) {
-            cors::allow(&mut answer.headers, origin, &head.headers, &self.origins);
+            cors::allow(&mut answer.headers, origin, &head.headers, &self.options.origins);
         }
         answer.headers.insert(&headers::ACTIVITY_ID, activity_id);
         answer
@@ -123,12 +131,12 @@ impl FrontEnd {
     {
         let path = head.uri.path();
         if head.method == Method::OPTIONS {
-            return Ok(cors::preflight(&head.headers, &self.origins));
+            return Ok(cors::preflight(&head.headers, &self.options.origins));
         }
         let decoded = Decoded::new(path)?;
         let Some(segments) = decoded.segments() else { return Err(absent::unknown_route(path)) };
         let parts = segments.as_slice();
-        if let Some(answer) = routes::probe(parts, self.stopping.load(Ordering::Relaxed)) {
+        if let Some(answer) = routes::open(self, parts) {
             return Ok(answer);
         }
         if let Err(failure) = self.authorize(head, parts, peer) {

@@ -1,7 +1,7 @@
 //! `/offers`: the throughput of databases and containers.
 
+use db::Migration;
 use db::Offer;
-use db::catalog::Migration;
 use http::{HeaderValue, StatusCode};
 
 use crate::answer::Answer;

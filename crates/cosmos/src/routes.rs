@@ -3,7 +3,9 @@
 //! Paths are split and decoded, then the signature is checked, then the body is read: a stranger cannot make the server
 //! hold a body. Names may be rids everywhere; the database tells them apart.
 
-use http::{HeaderMap, StatusCode};
+use std::sync::atomic::Ordering;
+
+use http::{HeaderMap, HeaderValue, StatusCode};
 
 use crate::call::{Call, Intent};
 use crate::error::{Failure, Result};
@@ -121,11 +123,20 @@ pub(crate) fn is_operator(parts: &[&str]) -> bool {
     matches!(parts, ["metrics"] | ["_admin", ..])
 }
 
-/// Whether the server lives, and whether it takes requests. Open to everybody: a supervisor has no key, and they tell nothing.
-pub(crate) fn probe(parts: &[&str], stopping: bool) -> Option<Answer> {
+/// What is open to everybody: whether the server lives, whether it takes requests, and the certificate to trust (at the address
+/// where scripts written for the emulator fetch it). A supervisor has no key, and these tell nothing.
+pub(crate) fn open(front_end: &FrontEnd, parts: &[&str]) -> Option<Answer> {
+    let stopping = front_end.stopping.load(Ordering::Relaxed);
     let status = match (parts, stopping) {
         (["_health"], _) | (["_ready"], false) => StatusCode::OK,
         (["_ready"], true) => StatusCode::SERVICE_UNAVAILABLE,
+        (["_explorer", "emulator.pem"], _) => {
+            let mut answer = Answer::empty(StatusCode::OK);
+            let kind = HeaderValue::from_static("application/x-pem-file");
+            answer.headers.insert(http::header::CONTENT_TYPE, kind);
+            answer.body = front_end.options.certificate.clone()?;
+            return Some(answer);
+        }
         _ => return None,
     };
     let state = if stopping { "stopping" } else { "ok" };
