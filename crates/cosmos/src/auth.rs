@@ -294,3 +294,206 @@ const TEXT_WRONG: &str = "The input authorization token can't serve the request.
                           https://aka.ms/cosmosdb-tsg-unauthorized.";
 const TEXT_INSUFFICIENT: &str = "Insufficient permissions provided in the authorization header for the corresponding \
                                  request. Please retry with another authorization header.";
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+    use crate::path::Decoded;
+    use crate::script_tests::sign;
+
+    const SECONDARY: &str = "c2Vjb25kYXJ5LWtleS1vZi10aGUtdGVzdHM=";
+    const READ_ONLY: &str = "cmVhZC1vbmx5LWtleS1vZi10aGUtdGVzdHM=";
+    const DATE: &str = "Thu, 27 Apr 2017 00:51:12 GMT";
+    const NOW: Timestamp = Timestamp(1_493_254_272);
+
+    fn check(
+        method: &str,
+        raw: &str,
+        headers: &[(&'static str, &str)],
+        now: Timestamp,
+    ) -> Result<Access> {
+        let keys = Keys::new(WELL_KNOWN_KEY).unwrap();
+        let keys =
+            keys.with(SECONDARY, Access::Full).unwrap().with(READ_ONLY, Access::ReadOnly).unwrap();
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            map.insert(*name, HeaderValue::from_str(value).unwrap());
+        }
+        let decoded = Decoded::new(raw).unwrap();
+        let segments = decoded.segments().unwrap();
+        let operator = crate::routes::is_operator(segments.as_slice());
+        keys.check(
+            &Signed { method, parts: segments.as_slice(), raw, headers: &map, operator },
+            now,
+        )
+    }
+
+    fn outcome(result: Result<Access>) -> String {
+        match result {
+            Ok(access) => format!("{access:?}"),
+            Err(failure) => format!("{} {}", failure.status().as_u16(), failure.text()),
+        }
+    }
+
+    /// What is signed for each kind of path (wire document, section 1.2).
+    #[test]
+    fn the_right_text_is_signed() {
+        for (method, path, kind, link) in [
+            ("GET", "/", "", ""),
+            ("GET", "/dbs", "dbs", ""),
+            ("GET", "/dbs/", "dbs", ""),
+            ("GET", "/dbs/ToDo", "dbs", "dbs/ToDo"),
+            ("POST", "/dbs/ToDo/colls", "colls", "dbs/ToDo"),
+            ("POST", "/dbs/ToDo/colls/C/docs/", "docs", "dbs/ToDo/colls/C"),
+            ("GET", "/dbs/ToDo/colls/C/docs/1", "docs", "dbs/ToDo/colls/C/docs/1"),
+            ("GET", "/dbs/d/colls/a%20b/docs/%C3%A4", "docs", "dbs/d/colls/a b/docs/ä"),
+            // Some clients sign what they send.
+            ("GET", "/dbs/d/colls/a%20b/docs/%C3%A4", "docs", "dbs/d/colls/a%20b/docs/%C3%A4"),
+            ("POST", "/dbs/d/colls/c/operations/partitionkeydelete", "colls", "dbs/d/colls/c"),
+            ("GET", "/offers", "offers", ""),
+            ("PUT", "/offers/AbCd", "offers", "abcd"),
+            ("GET", "/dbs/1fIrAA==", "dbs", "1firaa=="),
+            ("GET", "/dbs/1fIrAA==/colls", "colls", "1firaa=="),
+            ("GET", "/dbs/1fIrAA==/colls/1fIrANmsTf4=/docs", "docs", "1firanmstf4="),
+            ("GET", "/dbs/1fIrAA==/colls/1fIrANmsTf4=", "colls", "1firanmstf4="),
+            // A name that looks like a rid may be signed as a name.
+            ("GET", "/dbs/1fIrAA==", "dbs", "dbs/1fIrAA=="),
+            ("GET", "/_admin/clock", "_admin", "_admin/clock"),
+        ] {
+            let payload =
+                format!("{}\n{kind}\n{link}\n{}\n\n", method.to_lowercase(), DATE.to_lowercase());
+            let signature = sign(WELL_KNOWN_KEY, &payload);
+            let result =
+                check(method, path, &[("authorization", &signature), ("x-ms-date", DATE)], NOW);
+            assert_eq!(outcome(result), "Full", "{method} {path}");
+        }
+    }
+
+    #[test]
+    fn a_date_header_alone_stands_on_its_own_line() {
+        let signature = sign(WELL_KNOWN_KEY, &format!("get\ndbs\n\n\n{}\n", DATE.to_lowercase()));
+        assert_eq!(
+            outcome(check("GET", "/dbs", &[("authorization", &signature), ("date", DATE)], NOW)),
+            "Full"
+        );
+    }
+
+    /// Every key of the account, encoded or not.
+    #[test]
+    fn all_keys_open() {
+        let payload = format!("get\ndbs\n\n{}\n\n", DATE.to_lowercase());
+        for (key, access) in
+            [(WELL_KNOWN_KEY, "Full"), (SECONDARY, "Full"), (READ_ONLY, "ReadOnly")]
+        {
+            let encoded = sign(key, &payload);
+            let mut plain = Vec::new();
+            unescape(encoded.as_bytes(), &mut plain);
+            let plain = String::from_utf8(plain).unwrap();
+            for header in [encoded, plain] {
+                let result =
+                    check("GET", "/dbs", &[("authorization", &header), ("x-ms-date", DATE)], NOW);
+                assert_eq!(outcome(result), access);
+            }
+        }
+    }
+
+    /// The exact answers of the wire document, section 1.4.
+    #[test]
+    fn refusals_have_the_services_words() {
+        let payload = format!("get\ndbs\n\n{}\n\n", DATE.to_lowercase());
+        let good = sign(WELL_KNOWN_KEY, &payload);
+        let (good, long) = (good.as_str(), "x".repeat(1025));
+        let wrong = sign("d3Jvbmcta2V5LW9mLXRoZS10ZXN0cy0tLS0=", &payload);
+        let malformed = format!("401 {TEXT_MALFORMED}");
+        let (early, late) = (Timestamp(NOW.0 - 901), Timestamp(NOW.0 + 1_801));
+        type Case<'c> = (&'c [(&'static str, &'c str)], Timestamp, &'c str);
+        let cases: [Case<'_>; 12] = [
+            (&[("x-ms-date", DATE)], NOW, &format!("401 {TEXT_MISSING}")),
+            (&[("authorization", ""), ("x-ms-date", DATE)], NOW, &malformed),
+            (&[("authorization", "nonsense"), ("x-ms-date", DATE)], NOW, &malformed),
+            (&[("authorization", &long), ("x-ms-date", DATE)], NOW, &malformed),
+            (
+                &[("authorization", "type=master&ver=1.0&sig=***"), ("x-ms-date", DATE)],
+                NOW,
+                &malformed,
+            ),
+            (
+                &[("authorization", "type=master&sig=AAAA&ver=1.0"), ("x-ms-date", DATE)],
+                NOW,
+                &malformed,
+            ),
+            (
+                &[("authorization", "type=odd&ver=1.0&sig=AAAA"), ("x-ms-date", DATE)],
+                NOW,
+                &malformed,
+            ),
+            (&[("authorization", good)], NOW, &format!("401 {TEXT_NO_DATE}")),
+            (
+                &[("authorization", good), ("x-ms-date", "today")],
+                NOW,
+                &format!("401 {TEXT_BAD_DATE}"),
+            ),
+            (
+                &[("authorization", good), ("x-ms-date", DATE)],
+                early,
+                "403 The authorization token is not valid at the current time. Please create another token and retry \
+                 (token start time: Thu, 27 Apr 2017 00:36:12 GMT, token expiry time: Thu, 27 Apr 2017 01:21:12 GMT, \
+                 current server time: Thu, 27 Apr 2017 00:36:11 GMT).",
+            ),
+            (
+                &[("authorization", good), ("x-ms-date", DATE)],
+                late,
+                "403 The authorization token is not valid at the current time. Please create another token and retry \
+                 (token start time: Thu, 27 Apr 2017 00:36:12 GMT, token expiry time: Thu, 27 Apr 2017 01:21:12 GMT, \
+                 current server time: Thu, 27 Apr 2017 01:21:13 GMT).",
+            ),
+            (
+                &[("authorization", &wrong), ("x-ms-date", DATE)],
+                NOW,
+                "401 The input authorization token can't serve the request. The wrong key is being used or the expected \
+                 payload is not built as per the protocol. For more info: \
+                 https://aka.ms/cosmosdb-tsg-unauthorized. Server used the following payload to sign: \
+                 'get\\ndbs\\n\\nthu, 27 apr 2017 00:51:12 gmt\\n\\n'",
+            ),
+        ];
+        for (headers, now, expected) in cases {
+            assert_eq!(outcome(check("GET", "/dbs", headers, now)), expected, "{headers:?}");
+        }
+        // The edges of the window are inside it.
+        for now in [Timestamp(NOW.0 - 900), Timestamp(NOW.0 + 1_800)] {
+            let result = check("GET", "/dbs", &[("authorization", good), ("x-ms-date", DATE)], now);
+            assert_eq!(outcome(result), "Full");
+        }
+    }
+
+    /// A signature is good for its verb, path and date only.
+    #[test]
+    fn a_signature_cannot_be_used_for_anything_else() {
+        let signature = sign(
+            WELL_KNOWN_KEY,
+            &format!("get\ndocs\ndbs/d/colls/c/docs/1\n{}\n\n", DATE.to_lowercase()),
+        );
+        let refused = |method: &str, path: &str, date: &str| {
+            check(method, path, &[("authorization", &signature), ("x-ms-date", date)], NOW).is_err()
+        };
+        assert!(!refused("GET", "/dbs/d/colls/c/docs/1", DATE));
+        assert!(refused("DELETE", "/dbs/d/colls/c/docs/1", DATE));
+        assert!(refused("GET", "/dbs/d/colls/c/docs/2", DATE));
+        assert!(refused("GET", "/dbs/D/colls/c/docs/1", DATE));
+        assert!(refused("GET", "/dbs/d/colls/c/docs/1", "Thu, 27 Apr 2017 00:51:13 GMT"));
+    }
+
+    #[test]
+    fn only_operators_routes_take_a_bearer() {
+        let bearer = format!("Bearer {READ_ONLY}");
+        let check = |path: &str, header: &str| {
+            outcome(check("GET", path, &[("authorization", header)], NOW))
+        };
+        assert_eq!(check("/_admin/clock", &bearer), "ReadOnly");
+        assert_eq!(check("/metrics", &bearer), "ReadOnly");
+        assert_eq!(check("/dbs", &bearer), format!("401 {TEXT_MALFORMED}"));
+        assert!(check("/_admin/clock", "Bearer nonsense").starts_with("401"));
+    }
+}

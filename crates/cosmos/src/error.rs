@@ -81,6 +81,7 @@ impl Failure {
     pub(crate) fn into_answer(self, activity_id: &HeaderValue) -> Answer {
         let mut headers = self.headers;
         headers.insert(http::header::CONTENT_TYPE, headers::JSON.clone());
+        headers.entry(&headers::REQUEST_CHARGE).or_insert_with(|| headers::CHARGE_ONE.clone());
         if let Some(substatus) = self.substatus {
             headers.insert(&headers::SUBSTATUS, HeaderValue::from(substatus));
         }

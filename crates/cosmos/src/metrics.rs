@@ -137,14 +137,10 @@ fn operation(head: &http::request::Parts) -> usize {
     let path = head.uri.path().trim_end_matches('/');
     let depth = path.bytes().filter(|byte| *byte == b'/').count();
     let get = head.method == http::Method::GET || head.method == http::Method::HEAD;
+    let databases = path.get(..4).is_some_and(|first| first.eq_ignore_ascii_case("/dbs"));
     match depth {
         0 => 0,
-        _ if !path
-            .get(..5)
-            .is_some_and(|first| first.eq_ignore_ascii_case("/dbs/") || first == "/dbs") =>
-        {
-            8
-        }
+        _ if !databases => 8,
         1 | 2 => 1,
         3 | 4 => 2,
         5 if get && head.headers.contains_key(&headers::A_IM) && path.ends_with("docs") => 7,
