@@ -1,0 +1,1 @@
+//! Scripts of requests and whole responses.
