@@ -83,10 +83,17 @@ impl Numbers {
     }
 
     pub fn decode(bytes: &[u8]) -> storage::Result<Self> {
-        let read: Option<[u64; 4]> = serde_json::from_slice::<Vec<u64>>(bytes).ok().and_then(|v| v.try_into().ok());
-        let [database, container, offer, lsn] =
-            read.ok_or_else(|| storage::Error::Corrupt("the catalog's numbers cannot be read".into()))?;
-        Ok(Self { database: database as u32, container: container as u32, offer: offer as u32, lsn })
+        let read: Option<[u64; 4]> =
+            serde_json::from_slice::<Vec<u64>>(bytes).ok().and_then(|v| v.try_into().ok());
+        let [database, container, offer, lsn] = read.ok_or_else(|| {
+            storage::Error::Corrupt("the catalog's numbers cannot be read".into())
+        })?;
+        Ok(Self {
+            database: database as u32,
+            container: container as u32,
+            offer: offer as u32,
+            lsn,
+        })
     }
 }
 
@@ -119,7 +126,8 @@ impl Db {
     /// All databases, oldest first.
     pub fn databases(&self) -> Vec<Arc<Database>> {
         let catalog = self.catalog.load();
-        let mut all: Vec<_> = catalog.databases.values().map(|entry| entry.database.clone()).collect();
+        let mut all: Vec<_> =
+            catalog.databases.values().map(|entry| entry.database.clone()).collect();
         all.sort_by_key(|database| database.rid);
         all
     }
@@ -130,9 +138,15 @@ impl Db {
     }
 
     /// Creates a database from its JSON (`{"id": …}`).
-    pub async fn create_database(&self, body: &Value, throughput: Option<Throughput>) -> Result<Arc<Database>> {
+    pub async fn create_database(
+        &self,
+        body: &Value,
+        throughput: Option<Throughput>,
+    ) -> Result<Arc<Database>> {
         let object = body.as_object().ok_or_else(|| {
-            Error::Invalid("The input content is invalid: a database is a JSON object with an 'id'.".into())
+            Error::Invalid(
+                "The input content is invalid: a database is a JSON object with an 'id'.".into(),
+            )
         })?;
         let id = resource_id(object)?;
         let mut change = self.change_catalog().await;
@@ -141,7 +155,8 @@ impl Db {
         }
         let (etag, ts) = change.stamp();
         change.catalog.numbers.database += 1;
-        let database = Arc::new(Database { rid: DatabaseRid(change.catalog.numbers.database), id, etag, ts });
+        let database =
+            Arc::new(Database { rid: DatabaseRid(change.catalog.numbers.database), id, etag, ts });
         change.put(Key::Database(database.rid.0), &encode_database(&database));
         if let Some(throughput) = throughput {
             change.put_offer(None, database.self_link(), database.rid.to_string(), throughput);
@@ -197,7 +212,8 @@ impl Db {
         let settings = Arc::new(Settings::parse(body)?);
         let mut change = self.change_catalog().await;
         let entry = change.catalog.entry(database).ok_or(Error::OwnerNotFound)?;
-        let (database, taken) = (entry.database.clone(), entry.containers.contains_key(&settings.id));
+        let (database, taken) =
+            (entry.database.clone(), entry.containers.contains_key(&settings.id));
         if taken {
             return Err(Error::Exists);
         }
@@ -217,8 +233,14 @@ impl Db {
             None => self.shared_bucket(&change.catalog, database.rid),
         };
         let runtime = Arc::new(Runtime::new(rid, ts, ttl, settings.clone(), bucket));
-        let container =
-            Arc::new(Container { rid, database_id: database.id.clone(), settings, etag, ts, runtime });
+        let container = Arc::new(Container {
+            rid,
+            database_id: database.id.clone(),
+            settings,
+            etag,
+            ts,
+            runtime,
+        });
         let head = Head { now: ts, ..Head::default() };
         change.put_bytes(
             Key::Head(PartitionId { container: rid.number, partition: 0 }),
@@ -252,7 +274,8 @@ impl Db {
         let now = cell.hold(|| self.now());
         let ttl = before.with_default(settings.default_ttl, now);
         change.put(Key::Container(old.rid.number), &encode_container(&new, ttl));
-        let entry = change.catalog.databases.get_mut(&old.database_id).ok_or(Error::OwnerNotFound)?;
+        let entry =
+            change.catalog.databases.get_mut(&old.database_id).ok_or(Error::OwnerNotFound)?;
         entry.containers.insert(settings.id.clone(), new.clone());
         match change.commit().await {
             Ok(()) => {
@@ -269,7 +292,12 @@ impl Db {
     }
 
     /// Deletes a container with all its items, at once.
-    pub async fn delete_container(&self, database: &str, container: &str, if_match: Option<&str>) -> Result<()> {
+    pub async fn delete_container(
+        &self,
+        database: &str,
+        container: &str,
+        if_match: Option<&str>,
+    ) -> Result<()> {
         let mut change = self.change_catalog().await;
         let container = self.container(database, container)?;
         check_version(container.etag, if_match)?;
@@ -281,7 +309,13 @@ impl Db {
     pub(crate) async fn change_catalog(&self) -> Change<'_> {
         let guard = self.catalog_lock.lock().await;
         let catalog = Catalog::clone(&self.catalog.load());
-        Change { db: self, _guard: guard, before: catalog.numbers, catalog, batch: Batch::default() }
+        Change {
+            db: self,
+            _guard: guard,
+            before: catalog.numbers,
+            catalog,
+            batch: Batch::default(),
+        }
     }
 }
 
@@ -351,7 +385,9 @@ impl Change<'_> {
 /// If-Match for definitions.
 pub(crate) fn check_version(etag: Etag, if_match: Option<&str>) -> Result<()> {
     match if_match {
-        Some(wanted) if wanted != "*" && wanted != etag.to_string() => Err(Error::PreconditionFailed),
+        Some(wanted) if wanted != "*" && wanted != etag.to_string() => {
+            Err(Error::PreconditionFailed)
+        }
         _ => Ok(()),
     }
 }

@@ -79,7 +79,9 @@ impl Bucket {
     pub fn admit(&mut self, at: Duration) -> Result<(), u64> {
         self.fill(at);
         match self.rate {
-            Some(rate) if self.tokens <= 0.0 => Err(((-self.tokens / rate) * 1000.0).ceil().max(1.0) as u64),
+            Some(rate) if self.tokens <= 0.0 => {
+                Err(((-self.tokens / rate) * 1000.0).ceil().max(1.0) as u64)
+            }
             _ => Ok(()),
         }
     }

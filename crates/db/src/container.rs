@@ -69,8 +69,11 @@ impl Container {
     pub fn partition_key_ranges(&self) -> (Vec<Value>, String) {
         let range = |partition: &Arc<Partition>| {
             let number = partition.id.partition;
-            let rid =
-                ChildRid { container: self.rid, kind: ChildKind::PartitionKeyRange, number: u64::from(number) + 1 };
+            let rid = ChildRid {
+                container: self.rid,
+                kind: ChildKind::PartitionKeyRange,
+                number: u64::from(number) + 1,
+            };
             json!({
                 "_rid": rid.to_string(),
                 "id": number.to_string(),

@@ -61,7 +61,9 @@ pub enum Error {
     #[error("The server is overloaded: too many writes are waiting. Please retry.")]
     Overloaded,
     /// The disk is full. Nothing was written; reads go on.
-    #[error("The server's disk is full, so nothing was written. Free space on it, then retry. ({0})")]
+    #[error(
+        "The server's disk is full, so nothing was written. Free space on it, then retry. ({0})"
+    )]
     DiskFull(String),
     /// The store failed or holds corrupt bytes; the text names what.
     #[error("{0}")]
@@ -78,6 +80,7 @@ impl From<storage::Error> for Error {
             storage::Error::Closed => Self::Stopping,
             storage::Error::Conflict
             | storage::Error::Corrupt(_)
+            | storage::Error::Invalid(_)
             | storage::Error::Failed(_)
             | storage::Error::Open(_) => Self::Storage(error.to_string()),
         }

@@ -39,7 +39,10 @@ pub(crate) struct FeedEntry {
 impl FeedEntry {
     pub fn decode(key: &[u8], value: &[u8]) -> storage::Result<Self> {
         let (ts, own) = value.split_first_chunk::<8>().ok_or_else(|| {
-            storage::Error::Corrupt(format!("a feed entry of {} bytes where 9 are expected", value.len()))
+            storage::Error::Corrupt(format!(
+                "a feed entry of {} bytes where 9 are expected",
+                value.len()
+            ))
         })?;
         Ok(Self {
             lsn: position_of(key)?,
@@ -73,7 +76,9 @@ impl Db {
             let mut next = match from {
                 ChangesRequest::Beginning => 0,
                 ChangesRequest::Now => session.lsn + 1,
-                ChangesRequest::Since(ts) => first_at(&*snapshot, partition.id, *ts, session.lsn).await?,
+                ChangesRequest::Since(ts) => {
+                    first_at(&*snapshot, partition.id, *ts, session.lsn).await?
+                }
                 ChangesRequest::After(etag) => parse_etag(etag)? + 1,
             };
             let mut rows = Vec::new();
@@ -89,7 +94,8 @@ impl Db {
                         break 'page;
                     }
                     next = entry.lsn + 1;
-                    let key = Key::Item { partition: partition.id, ordinal: entry.ordinal }.encode();
+                    let key =
+                        Key::Item { partition: partition.id, ordinal: entry.ordinal }.encode();
                     let Some(stored) = snapshot.get(Family::Item, &key).await? else { continue };
                     let record = Record::decode(&key, stored)?;
                     let live = horizon.is_live(record.ts, record.own_ttl);
@@ -119,11 +125,18 @@ pub(crate) fn feed_from(partition: PartitionId, lsn: u64) -> std::ops::Range<Byt
 }
 
 /// The first change at or after an instant: `_ts` never decreases along the feed, so halving finds it.
-async fn first_at(snapshot: &dyn Snapshot, partition: PartitionId, ts: Timestamp, last: u64) -> Result<u64> {
+async fn first_at(
+    snapshot: &dyn Snapshot,
+    partition: PartitionId,
+    ts: Timestamp,
+    last: u64,
+) -> Result<u64> {
     let (mut low, mut high) = (0, last + 1);
     while low < high {
         let middle = low + (high - low) / 2;
-        let found = snapshot.scan(Family::Feed, feed_from(partition, middle), Direction::Forward, 1).await?;
+        let found = snapshot
+            .scan(Family::Feed, feed_from(partition, middle), Direction::Forward, 1)
+            .await?;
         match found.first().map(|(key, value)| FeedEntry::decode(key, value)).transpose()? {
             Some(entry) if entry.ts < ts => low = entry.lsn + 1,
             _ => high = middle,
@@ -133,7 +146,9 @@ async fn first_at(snapshot: &dyn Snapshot, partition: PartitionId, ts: Timestamp
 }
 
 fn parse_etag(etag: &str) -> Result<u64> {
-    etag.trim_matches('"').parse().map_err(|_| Error::Invalid(format!("The change feed's etag {etag} is invalid.")))
+    etag.trim_matches('"')
+        .parse()
+        .map_err(|_| Error::Invalid(format!("The change feed's etag {etag} is invalid.")))
 }
 
 /// The item with its change's number behind the other system properties.

@@ -61,7 +61,11 @@ impl IndexingPolicy {
             let mut path = String::new();
             for (name, value) in members {
                 if !is_system_property(name) {
-                    self.root.descend(name, value, &mut Walk { path: &mut path, included, terms: &mut terms });
+                    self.root.descend(
+                        name,
+                        value,
+                        &mut Walk { path: &mut path, included, terms: &mut terms },
+                    );
                 }
             }
             terms.sort_unstable();
@@ -97,7 +101,8 @@ struct Walk<'a> {
 impl Node {
     fn add(&mut self, text: &str, include: bool) -> Result<(), String> {
         let segments = path::split(text)?;
-        let (last, parents) = segments.split_last().ok_or_else(|| format!("The path '{text}' is empty."))?;
+        let (last, parents) =
+            segments.split_last().ok_or_else(|| format!("The path '{text}' is empty."))?;
         let node = parents.iter().fold(self, |node, segment| node.child_mut(segment));
         match last.as_str() {
             "*" => node.subtree = Some(include),
@@ -141,7 +146,9 @@ impl Node {
                 members.iter().for_each(|(name, value)| self.descend(name, value, walk));
             }
             Value::Array(values) => values.iter().for_each(|value| self.descend("[]", value, walk)),
-            scalar if self.scalar.unwrap_or(walk.included) => walk.terms.push(term(walk.path, scalar)),
+            scalar if self.scalar.unwrap_or(walk.included) => {
+                walk.terms.push(term(walk.path, scalar))
+            }
             _ => {}
         }
     }
@@ -207,7 +214,8 @@ mod tests {
     use super::*;
 
     fn paths(included: &[&str], excluded: &[&str], item: Value) -> Vec<String> {
-        let policy = IndexingPolicy::new(included.iter().copied(), excluded.iter().copied()).unwrap();
+        let policy =
+            IndexingPolicy::new(included.iter().copied(), excluded.iter().copied()).unwrap();
         let text = |term: Vec<u8>| {
             String::from_utf8(storage::keycode::Reader::new(&term).bytes().unwrap()).unwrap()
         };
@@ -231,8 +239,17 @@ mod tests {
 
     #[test]
     fn terms_sort_as_values_do() {
-        let values =
-            [json!(null), json!(false), json!(true), json!(-5), json!(0), json!(1.5), json!(""), json!("a"), json!("a\0")];
+        let values = [
+            json!(null),
+            json!(false),
+            json!(true),
+            json!(-5),
+            json!(0),
+            json!(1.5),
+            json!(""),
+            json!("a"),
+            json!("a\0"),
+        ];
         let terms: Vec<_> = values.iter().map(|value| term("/p", value)).collect();
         assert!(terms.is_sorted());
     }

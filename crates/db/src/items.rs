@@ -231,7 +231,8 @@ impl Db {
                 }
                 for item in items {
                     bytes += item.record.body.len();
-                    if rows.len() == page.items_max || (bytes > PAGE_BYTES_MAX && !rows.is_empty()) {
+                    if rows.len() == page.items_max || (bytes > PAGE_BYTES_MAX && !rows.is_empty())
+                    {
                         more = true;
                         break 'page;
                     }
@@ -240,7 +241,8 @@ impl Db {
                 }
             }
             charge = scan.charge();
-            let continuation = last.filter(|_| more).map(|ordinal| scan.position(ordinal).to_string());
+            let continuation =
+                last.filter(|_| more).map(|ordinal| scan.position(ordinal).to_string());
             Ok(Page { rows, continuation })
         }
         .await;
@@ -316,7 +318,11 @@ impl Container {
 }
 
 /// The record under a name, dead or alive: callers apply the horizon.
-async fn find(snapshot: &dyn Snapshot, partition: &Partition, name: &[u8]) -> Result<Option<Record>> {
+async fn find(
+    snapshot: &dyn Snapshot,
+    partition: &Partition,
+    name: &[u8],
+) -> Result<Option<Record>> {
     let key = Key::Id { partition: partition.id, name }.encode();
     match snapshot.get(Family::Id, &key).await? {
         None => Ok(None),
@@ -345,7 +351,8 @@ fn item_number(container: &Container, id: &str) -> Option<u64> {
 
 /// Whether this server has seen what the client has.
 pub(crate) fn check_session(have: SessionToken, options: ReadOptions<'_>) -> Result<()> {
-    let ahead = |wanted: &&SessionToken| wanted.partition == have.partition && wanted.lsn > have.lsn;
+    let ahead =
+        |wanted: &&SessionToken| wanted.partition == have.partition && wanted.lsn > have.lsn;
     match options.session.iter().find(ahead) {
         Some(_) => Err(Error::SessionNotAvailable),
         None => Ok(()),
@@ -373,9 +380,12 @@ fn check_key_size(container: &Container, key: &PartitionKey) -> Result<()> {
         Kind::V1 => 101,
         Kind::V2 | Kind::MultiHash => 2_048,
     };
-    let too_long = |component: &Component| matches!(component, Component::String(text) if text.len() > limit);
+    let too_long =
+        |component: &Component| matches!(component, Component::String(text) if text.len() > limit);
     match key.0.iter().any(too_long) {
-        true => Err(Error::Invalid(format!("The partition key value is too long: the most is {limit} bytes."))),
+        true => Err(Error::Invalid(format!(
+            "The partition key value is too long: the most is {limit} bytes."
+        ))),
         false => Ok(()),
     }
 }
@@ -405,11 +415,15 @@ fn item_id(members: &Map<String, Value>) -> Result<&str> {
         }
         Some(Value::String(id)) => id,
         Some(_) => {
-            return Err(Error::Invalid("One of the specified inputs is invalid: 'id' must be a string.".into()));
+            return Err(Error::Invalid(
+                "One of the specified inputs is invalid: 'id' must be a string.".into(),
+            ));
         }
     };
     if id.is_empty() {
-        return Err(Error::Invalid("One of the specified inputs is invalid: 'id' must not be empty.".into()));
+        return Err(Error::Invalid(
+            "One of the specified inputs is invalid: 'id' must not be empty.".into(),
+        ));
     }
     if id.len() > ID_BYTES_MAX {
         return Err(Error::Invalid(format!(

@@ -184,7 +184,10 @@ pub(crate) fn encode_partition_key(key: &PartitionKey) -> Vec<u8> {
 }
 
 /// The partition key that a stored name begins with.
-pub(crate) fn decode_partition_key(name: &[u8], components: usize) -> storage::Result<PartitionKey> {
+pub(crate) fn decode_partition_key(
+    name: &[u8],
+    components: usize,
+) -> storage::Result<PartitionKey> {
     let mut reader = Reader::new(name);
     let mut component = || {
         Ok(match reader.u8()? {
@@ -194,7 +197,11 @@ pub(crate) fn decode_partition_key(name: &[u8], components: usize) -> storage::R
             0x21 => Component::Bool(true),
             0x30 => Component::Number(reader.f64()?),
             0x40 => Component::String(String::from_utf8_lossy(&reader.bytes()?).into_owned()),
-            other => return Err(storage::Error::Corrupt(format!("a partition key component of kind {other:02x}"))),
+            other => {
+                return Err(storage::Error::Corrupt(format!(
+                    "a partition key component of kind {other:02x}"
+                )));
+            }
         })
     };
     Ok(PartitionKey((0..components).map(|_| component()).collect::<storage::Result<_>>()?))

@@ -4,6 +4,7 @@
 
 pub mod catalog;
 pub mod charge;
+pub mod check;
 pub mod container;
 pub mod error;
 pub mod feed;
@@ -17,6 +18,8 @@ pub mod query;
 mod record;
 mod scan;
 pub mod settings;
+#[cfg(test)]
+mod tests;
 pub mod throughput;
 mod writer;
 

@@ -28,7 +28,11 @@ const FORMAT: u64 = 1;
 
 impl Db {
     /// Opens the database that `engine` holds, or begins a new one. Checks that heads, feed and items agree.
-    pub async fn open(engine: Arc<dyn Engine>, clock: Arc<dyn Clock>, options: Options) -> Result<Self> {
+    pub async fn open(
+        engine: Arc<dyn Engine>,
+        clock: Arc<dyn Clock>,
+        options: Options,
+    ) -> Result<Self> {
         let snapshot = engine.snapshot();
         match number_at(&*snapshot, Meta::Format).await? {
             None => begin(&*engine, &*clock).await?,
@@ -106,15 +110,18 @@ impl Db {
 
     async fn load_catalog(&self, snapshot: &dyn Snapshot) -> Result<Catalog> {
         let numbers = snapshot.get(Family::Catalog, &Key::Meta(Meta::Numbers).encode()).await?;
-        let numbers = numbers.ok_or_else(|| corrupt("the catalog's numbers", "they are missing"))?;
+        let numbers =
+            numbers.ok_or_else(|| corrupt("the catalog's numbers", "they are missing"))?;
         let mut catalog = Catalog { numbers: Numbers::decode(&numbers)?, ..Catalog::default() };
         for (number, row) in rows(snapshot, 1).await? {
-            let database = decode_database(number, &row).ok_or_else(|| corrupt("a database", "it cannot be read"))?;
+            let database = decode_database(number, &row)
+                .ok_or_else(|| corrupt("a database", "it cannot be read"))?;
             let entry = Entry { database: Arc::new(database), containers: HashMap::new() };
             catalog.databases.insert(entry.database.id.clone(), entry);
         }
         for (number, row) in rows(snapshot, 3).await? {
-            let offer = Offer::decode(number, &row).ok_or_else(|| corrupt("an offer", "it cannot be read"))?;
+            let offer = Offer::decode(number, &row)
+                .ok_or_else(|| corrupt("an offer", "it cannot be read"))?;
             catalog.offers.insert(number, Arc::new(offer));
         }
         for (number, row) in rows(snapshot, 2).await? {
@@ -178,7 +185,9 @@ async fn begin(engine: &dyn Engine, clock: &dyn Clock) -> Result<()> {
     let first = clock.now().0 as u32 & 0x3FFF_FFFF;
     let numbers = Numbers { database: first, container: first, offer: 0, lsn: 0 };
     let mut batch = Batch::default();
-    for (meta, value) in [(Meta::Format, FORMAT.to_le_bytes().to_vec()), (Meta::Numbers, numbers.encode())] {
+    for (meta, value) in
+        [(Meta::Format, FORMAT.to_le_bytes().to_vec()), (Meta::Numbers, numbers.encode())]
+    {
         let key = Key::Meta(meta);
         batch.check(key.family(), key.encode(), None);
         batch.put(key.family(), key.encode(), value);
@@ -196,12 +205,18 @@ async fn load_head(snapshot: &dyn Snapshot, id: PartitionId) -> Result<Head> {
         let entry = FeedEntry::decode(key, value)?;
         let item = Key::Item { partition: id, ordinal: entry.ordinal }.encode();
         if entry.lsn > head.lsn || snapshot.get(Family::Item, &item).await?.is_none() {
-            return Err(corrupt("a partition", "its head, feed and items disagree; run `sidereal check`"));
+            return Err(corrupt(
+                "a partition",
+                "its head, feed and items disagree; run `sidereal check`",
+            ));
         }
     }
     if let Some((key, _)) = last(Family::Item).await?.first() {
         if ordinal_of(key)? > head.ordinal {
-            return Err(corrupt("a partition", "it holds items that its head does not know; run `sidereal check`"));
+            return Err(corrupt(
+                "a partition",
+                "it holds items that its head does not know; run `sidereal check`",
+            ));
         }
     }
     Ok(head)
@@ -216,7 +231,8 @@ async fn rows(snapshot: &dyn Snapshot, kind: u8) -> Result<Vec<(u32, Value)>> {
         for (key, value) in &pairs {
             let number = key.last_chunk::<4>().map(|bytes| u32::from_be_bytes(*bytes));
             let number = number.ok_or_else(|| corrupt("the catalog", "a key is cut short"))?;
-            let value = serde_json::from_slice(value).map_err(|_| corrupt("the catalog", "a row is not JSON"))?;
+            let value = serde_json::from_slice(value)
+                .map_err(|_| corrupt("the catalog", "a row is not JSON"))?;
             all.push((number, value));
         }
         match pairs.last() {
@@ -229,7 +245,10 @@ async fn rows(snapshot: &dyn Snapshot, kind: u8) -> Result<Vec<(u32, Value)>> {
 async fn number_at(snapshot: &dyn Snapshot, meta: Meta) -> Result<Option<u64>> {
     let value: Option<Bytes> = snapshot.get(Family::Catalog, &Key::Meta(meta).encode()).await?;
     let read = |bytes: Bytes| bytes[..].try_into().map(u64::from_le_bytes);
-    value.map(read).transpose().map_err(|_| corrupt("the store's first rows", "a number has another length"))
+    value
+        .map(read)
+        .transpose()
+        .map_err(|_| corrupt("the store's first rows", "a number has another length"))
 }
 
 fn decode_database(number: u32, row: &Value) -> Option<Database> {

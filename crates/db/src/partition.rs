@@ -52,7 +52,10 @@ impl Head {
 
     pub fn decode(bytes: &[u8]) -> storage::Result<Self> {
         if bytes.len() != Self::LENGTH {
-            return Err(storage::Error::Corrupt(format!("a partition head of {} bytes", bytes.len())));
+            return Err(storage::Error::Corrupt(format!(
+                "a partition head of {} bytes",
+                bytes.len()
+            )));
         }
         let field = |i: usize| u64::from_le_bytes(std::array::from_fn(|at| bytes[i * 8 + at]));
         Ok(Self {
@@ -85,7 +88,11 @@ pub(crate) struct Partition {
 
 impl Partition {
     /// The partition, and the queue that its writer reads.
-    pub fn new(id: PartitionId, head: Head, bucket: Arc<Mutex<Bucket>>) -> (Self, mpsc::Receiver<Op>) {
+    pub fn new(
+        id: PartitionId,
+        head: Head,
+        bucket: Arc<Mutex<Bucket>>,
+    ) -> (Self, mpsc::Receiver<Op>) {
         let (queue, receiver) = mpsc::channel(QUEUE_MAX);
         let partition = Self {
             id,

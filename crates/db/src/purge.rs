@@ -70,33 +70,49 @@ pub(crate) struct Purged {
 }
 
 /// Wakes the purge when something falls due before it meant to look again.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Alarm {
     /// When the purge means to look next; 0 while it is at work.
     planned: AtomicU64,
+    /// The earliest instant reported since the purge last began to look.
+    earliest: AtomicU64,
     wake: Notify,
 }
 
+impl Default for Alarm {
+    fn default() -> Self {
+        Self { planned: AtomicU64::new(0), earliest: AtomicU64::new(u64::MAX), wake: Notify::new() }
+    }
+}
+
 impl Alarm {
-    /// Something may be due at `at`.
+    /// Something will be due at `at`.
     pub fn due(&self, at: Timestamp) {
-        if at.0 < self.planned.load(Ordering::Acquire) {
-            self.wake();
+        self.earliest.fetch_min(at.0, Ordering::SeqCst);
+        if at.0 < self.planned.load(Ordering::SeqCst) {
+            self.wake.notify_one();
         }
     }
 
     /// The purge should look at once.
     pub fn wake(&self) {
-        self.planned.store(0, Ordering::Release);
-        self.wake.notify_one();
+        self.due(Timestamp(0));
+    }
+
+    /// The purge begins to look: what is reported from now on, it may have missed.
+    fn begin(&self) {
+        self.planned.store(0, Ordering::SeqCst);
+        self.earliest.store(u64::MAX, Ordering::SeqCst);
     }
 }
 
 impl Db {
     /// Removes expired items within the request units that clients have left over: one round a partition.
     pub async fn purge(&self) -> Result<PurgeReport> {
+        self.alarm.begin();
         self.keep_clock().await?;
-        let mut report = PurgeReport { more: self.purge_dropped().await?, ..PurgeReport::default() };
+        let mut report =
+            PurgeReport { more: self.purge_dropped().await?, ..PurgeReport::default() };
         for container in self.containers_with_ttl() {
             for partition in container.runtime.partitions() {
                 let spare = partition.bucket().spare(self.clock.elapsed());
@@ -166,9 +182,12 @@ impl Db {
 
     /// Waits until a write, a changed default or a moved clock may have made something due before `planned`.
     pub async fn purge_wanted(&self, planned: Option<Timestamp>) {
-        self.alarm.planned.store(planned.map_or(u64::MAX, |at| at.0), Ordering::Release);
-        self.alarm.wake.notified().await;
-        self.alarm.planned.store(0, Ordering::Release);
+        let planned = planned.map_or(u64::MAX, |at| at.0);
+        self.alarm.planned.store(planned, Ordering::SeqCst);
+        if self.alarm.earliest.load(Ordering::SeqCst) >= planned {
+            self.alarm.wake.notified().await;
+        }
+        self.alarm.planned.store(0, Ordering::SeqCst);
     }
 
     /// Tells the purge to look again: the virtual clock has moved.
@@ -196,10 +215,15 @@ impl Db {
     }
 
     /// When the oldest dead item of a partition died, if there is one.
-    async fn first_dead(&self, container: &Container, partition: &Partition) -> Result<Option<Timestamp>> {
+    async fn first_dead(
+        &self,
+        container: &Container,
+        partition: &Partition,
+    ) -> Result<Option<Timestamp>> {
         let now = self.now();
         let horizon = container.runtime.ttl.horizon(now);
-        let own = self.first_own(partition).await?.filter(|at| horizon.own.is_some_and(|own| *at <= own));
+        let own =
+            self.first_own(partition).await?.filter(|at| horizon.own.is_some_and(|own| *at <= own));
         let inherited = match horizon.inherited {
             None => None,
             Some(inherited) => self.first_inherited(partition).await?.filter(|ts| *ts <= inherited),
@@ -214,9 +238,11 @@ impl Db {
 
     /// The first own expiry that is still stored.
     async fn first_own(&self, partition: &Partition) -> Result<Option<Timestamp>> {
-        let start = Key::Expiry { partition: partition.id, at: partition.head().expiry_cursor, ordinal: 0 };
+        let start =
+            Key::Expiry { partition: partition.id, at: partition.head().expiry_cursor, ordinal: 0 };
         let range = start.encode()..partition_range(partition.id).end;
-        let first = self.engine.snapshot().scan(Family::Expiry, range, Direction::Forward, 1).await?;
+        let first =
+            self.engine.snapshot().scan(Family::Expiry, range, Direction::Forward, 1).await?;
         Ok(first.first().map(|(key, _)| position_of(key)).transpose()?.map(Timestamp))
     }
 
@@ -225,7 +251,9 @@ impl Db {
         let snapshot = self.engine.snapshot();
         let mut range = feed_from(partition.id, partition.head().feed_cursor);
         loop {
-            let pairs = snapshot.scan(Family::Feed, range.clone(), Direction::Forward, ROUND_ITEMS_MAX).await?;
+            let pairs = snapshot
+                .scan(Family::Feed, range.clone(), Direction::Forward, ROUND_ITEMS_MAX)
+                .await?;
             for (key, value) in &pairs {
                 let entry = FeedEntry::decode(key, value)?;
                 if !entry.has_own_ttl {
@@ -233,7 +261,9 @@ impl Db {
                 }
             }
             match pairs.last() {
-                Some((last, _)) if pairs.len() == ROUND_ITEMS_MAX => range.start = crate::scan::successor(last),
+                Some((last, _)) if pairs.len() == ROUND_ITEMS_MAX => {
+                    range.start = crate::scan::successor(last)
+                }
                 _ => return Ok(None),
             }
         }
@@ -247,10 +277,13 @@ impl Db {
             let key = |at| Key::Expiry { partition: partition.id, at, ordinal: 0 }.encode();
             let mut range = key(head.expiry_cursor)..key(own.plus(1));
             while count < LAG_ITEMS_MAX && range.start < range.end {
-                let pairs = snapshot.scan(Family::Expiry, range.clone(), Direction::Forward, 1_000).await?;
+                let pairs =
+                    snapshot.scan(Family::Expiry, range.clone(), Direction::Forward, 1_000).await?;
                 count += pairs.len() as u64;
                 match pairs.last() {
-                    Some((last, _)) if pairs.len() == 1_000 => range.start = crate::scan::successor(last),
+                    Some((last, _)) if pairs.len() == 1_000 => {
+                        range.start = crate::scan::successor(last)
+                    }
                     _ => break,
                 }
             }
@@ -258,7 +291,8 @@ impl Db {
         if let Some(inherited) = horizon.inherited {
             let mut range = feed_from(partition.id, head.feed_cursor);
             'feed: while count < LAG_ITEMS_MAX {
-                let pairs = snapshot.scan(Family::Feed, range.clone(), Direction::Forward, 1_000).await?;
+                let pairs =
+                    snapshot.scan(Family::Feed, range.clone(), Direction::Forward, 1_000).await?;
                 for (key, value) in &pairs {
                     let entry = FeedEntry::decode(key, value)?;
                     if entry.ts > inherited {
@@ -267,7 +301,9 @@ impl Db {
                     count += u64::from(!entry.has_own_ttl);
                 }
                 match pairs.last() {
-                    Some((last, _)) if pairs.len() == 1_000 => range.start = crate::scan::successor(last),
+                    Some((last, _)) if pairs.len() == 1_000 => {
+                        range.start = crate::scan::successor(last)
+                    }
                     _ => break,
                 }
             }
@@ -300,16 +336,20 @@ impl Db {
     /// Removes a slice of what dropped containers have left behind, and says whether there is more.
     async fn purge_dropped(&self) -> Result<bool> {
         let snapshot = self.engine.snapshot();
-        let dropped = snapshot.scan(Family::Catalog, catalog_range(4), Direction::Forward, 1).await?;
+        let dropped =
+            snapshot.scan(Family::Catalog, catalog_range(4), Direction::Forward, 1).await?;
         let Some((row, _)) = dropped.first() else { return Ok(false) };
-        let number = row.last_chunk::<4>().map(|bytes| u32::from_be_bytes(*bytes)).ok_or_else(|| {
-            storage::Error::Corrupt("the key of a dropped container is cut short".to_owned())
-        })?;
+        let number =
+            row.last_chunk::<4>().map(|bytes| u32::from_be_bytes(*bytes)).ok_or_else(|| {
+                storage::Error::Corrupt("the key of a dropped container is cut short".to_owned())
+            })?;
         let mut batch = Batch::default();
         for family in [Family::Item, Family::Id, Family::Index, Family::Expiry, Family::Feed] {
             let room = DROP_KEYS_MAX.saturating_sub(batch.writes.len());
             if room > 0 {
-                let pairs = snapshot.scan(family, container_range(number), Direction::Forward, room).await?;
+                let pairs = snapshot
+                    .scan(family, container_range(number), Direction::Forward, room)
+                    .await?;
                 pairs.into_iter().for_each(|(key, _)| batch.delete(family, key));
             }
         }
@@ -342,7 +382,8 @@ impl Round<'_> {
         if start >= end {
             return Ok(Purged::default());
         }
-        let pairs = self.snapshot.scan(Family::Expiry, start..end, Direction::Forward, items_max).await?;
+        let pairs =
+            self.snapshot.scan(Family::Expiry, start..end, Direction::Forward, items_max).await?;
         for (key, _) in &pairs {
             self.remove_dead(key).await?;
         }

@@ -1,8 +1,15 @@
-//! Queries: pages of a snapshot pushed through a pipeline.
+//! Queries: the living items of a snapshot, a page at a time, pushed through a pipeline.
 
-use serde_json::Value;
+use std::sync::Arc;
 
-use crate::items::{Page, PageRequest, ReadOptions, Scope};
+use bytes::Bytes;
+use model::resource::{bytes_of, text_of};
+use query::{Compiled, Context, Flow, Pipeline, Position, Progress, Rows};
+use serde_json::{Value, json};
+
+use crate::charge;
+use crate::items::{PAGE_BYTES_MAX, Page, PageRequest, ReadOptions, Scope, check_session};
+use crate::scan::{self, ItemScan};
 use crate::{Container, Db, Error, Reply, Result};
 
 /// A query text and its parameters.
@@ -12,6 +19,21 @@ pub struct QueryRequest {
     pub text: String,
     /// Its parameters: name with the `@`, value.
     pub parameters: Vec<(String, Value)>,
+}
+
+impl QueryRequest {
+    fn compile(&self, computed: Vec<(String, String)>) -> Result<Arc<Compiled>> {
+        let options = query::Options { computed };
+        Ok(Arc::new(Compiled::new(&self.text, &self.parameters, &options)?))
+    }
+
+    /// What ties a continuation token to its query.
+    fn fingerprint(&self) -> u32 {
+        let start = crc32c::crc32c(self.text.as_bytes());
+        self.parameters.iter().fold(start, |crc, (name, value)| {
+            crc32c::crc32c_append(crc, format!("{name}={value}").as_bytes())
+        })
+    }
 }
 
 impl Db {
@@ -24,17 +46,245 @@ impl Db {
         page: &PageRequest,
         options: ReadOptions<'_>,
     ) -> Reply<Page> {
-        let _ = query;
-        self.list(container, scope, page, options).await
+        let partition = container.partition();
+        let session = partition.session();
+        let mut charge = charge::MISS;
+        let result = async {
+            check_session(session, options)?;
+            partition.admit(self.clock.elapsed())?;
+            let compiled = query.compile(computed_properties(container))?;
+            let mut run = Run::new(self, compiled, query.fingerprint(), page)?;
+            let mut scan = ItemScan::new(self, container, scope, run.scan_after(container))?;
+            let page = run.page(&mut scan).await;
+            charge = scan.charge();
+            page
+        }
+        .await;
+        self.settle(partition, charge);
+        Reply { result, charge, session: Some(session) }
     }
 
     /// Runs a query over a list of JSON documents of the catalog (databases, containers, offers).
-    pub fn query_documents(&self, _query: &QueryRequest, documents: Vec<Value>) -> Result<Vec<bytes::Bytes>> {
-        Ok(documents.into_iter().map(|document| document.to_string().into()).collect())
+    pub fn query_documents(
+        &self,
+        query: &QueryRequest,
+        documents: Vec<Value>,
+    ) -> Result<Vec<Bytes>> {
+        let compiled = query.compile(Vec::new())?;
+        let mut pipeline = Pipeline::new(compiled, &self.query_context());
+        for (ordinal, document) in documents.into_iter().enumerate() {
+            if pipeline.push(document.to_string().as_bytes(), ordinal as u64)? == Flow::Done {
+                break;
+            }
+        }
+        let mut rows = copies(&pipeline.take_rows());
+        rows.extend(copies(&pipeline.finish()?));
+        Ok(rows)
     }
 
-    /// The plan that SDKs ask for (wire document, section 6.3).
-    pub fn query_plan(&self, _container: &Container, _query: &QueryRequest) -> Result<Value> {
-        Err(Error::Invalid("not yet".into()))
+    /// The plan that SDKs ask for. A container with one partition needs none: the answer says to send the query as it is.
+    pub fn query_plan(&self, container: &Container, query: &QueryRequest) -> Result<Value> {
+        query.compile(computed_properties(container))?;
+        Ok(json!({
+            "partitionedQueryExecutionInfoVersion": 2,
+            "queryInfo": {
+                "distinctType": "None", "top": null, "offset": null, "limit": null,
+                "orderBy": [], "orderByExpressions": [], "groupByExpressions": [], "groupByAliases": [],
+                "aggregates": [], "groupByAliasToAggregateType": {}, "rewrittenQuery": "",
+                "hasSelectValue": false, "dCountInfo": null, "hasNonStreamingOrderBy": false,
+            },
+            "queryRanges": [{"min": "", "max": "FF", "isMinInclusive": true, "isMaxInclusive": false}],
+        }))
+    }
+
+    fn query_context(&self) -> Context {
+        let now = self.now().0;
+        Context {
+            now_millis: now.cast_signed() * 1_000,
+            seed: self.clock.stopwatch().as_nanos() as u64,
+            ..Context::default()
+        }
+    }
+}
+
+/// One page of a query.
+struct Run {
+    compiled: Arc<Compiled>,
+    pipeline: Pipeline,
+    fingerprint: u32,
+    rows_max: usize,
+    before: Token,
+    rows: Vec<Bytes>,
+    bytes: usize,
+    last: Option<Position>,
+    full: bool,
+}
+
+impl Run {
+    fn new(db: &Db, compiled: Arc<Compiled>, fingerprint: u32, page: &PageRequest) -> Result<Self> {
+        let before = match &page.continuation {
+            None => Token::default(),
+            Some(text) => Token::parse(text, fingerprint)?,
+        };
+        let mut context = db.query_context();
+        // Duplicates are only known as such by what came before them: DISTINCT begins anew and passes over the pages it has given.
+        if !compiled.tree().select.distinct {
+            context.page_rows_max = Some(page.items_max.saturating_add(1));
+            context.resume = before.last.clone().map(|last| (before.progress, Some(last)));
+        }
+        Ok(Self {
+            pipeline: Pipeline::new(compiled.clone(), &context),
+            compiled,
+            fingerprint,
+            rows_max: page.items_max,
+            before,
+            rows: Vec::new(),
+            bytes: 0,
+            last: None,
+            full: false,
+        })
+    }
+
+    /// Where to begin reading: a streaming query goes on at the item of its last row.
+    fn scan_after(&self, container: &Container) -> Option<scan::Position> {
+        let resumes = self.compiled.is_streaming() && !self.compiled.tree().select.distinct;
+        let last = self.before.last.as_ref().filter(|last| resumes && last.ordinal > 0)?;
+        Some(scan::Position {
+            partition: container.partition().id.partition,
+            ordinal: last.ordinal - 1,
+        })
+    }
+
+    async fn page(mut self: Run, scan: &mut ItemScan) -> Result<Page> {
+        let mut beyond = 0;
+        'scan: while self.compiled.reads_items() {
+            let items = scan.next().await?;
+            if items.is_empty() {
+                break;
+            }
+            for item in items {
+                let flow = self.pipeline.push(&item.record.body, item.ordinal)?;
+                let rows = self.pipeline.take_rows();
+                self.take(&rows);
+                if flow == Flow::Done {
+                    break 'scan;
+                }
+                if self.full {
+                    break 'scan;
+                }
+            }
+            // A full page looks a little further, so that the last one need not be an empty one.
+            if self.rows.len() == self.rows_max {
+                beyond += 1;
+                if beyond > 1 {
+                    self.full = true;
+                    break;
+                }
+            }
+            tokio::task::yield_now().await;
+        }
+        if !self.full {
+            let rows = self.pipeline.finish()?;
+            self.take(&rows);
+        }
+        let continuation = self.last.filter(|_| self.full).map(|last| {
+            let given = self.before.progress.given + self.rows.len() as u64;
+            let progress = Progress { skipped: self.pipeline.progress().skipped, given };
+            Token { progress, last: Some(last) }.text(self.fingerprint)
+        });
+        Ok(Page { rows: self.rows, continuation })
+    }
+
+    /// Takes rows until the page is full.
+    fn take(&mut self, rows: &Rows) {
+        for (row, position) in rows.iter().zip(rows.positions()) {
+            if self.before.last.as_ref().is_some_and(|last| position <= last) {
+                continue;
+            }
+            let too_much = self.bytes + row.len() > PAGE_BYTES_MAX && !self.rows.is_empty();
+            if self.rows.len() == self.rows_max || too_much {
+                self.full = true;
+                return;
+            }
+            self.bytes += row.len();
+            self.rows.push(Bytes::copy_from_slice(row));
+            self.last = Some(position.clone());
+        }
+    }
+}
+
+/// What a continuation token holds: the last row given, and how many.
+#[derive(Clone, Debug, Default)]
+struct Token {
+    progress: Progress,
+    last: Option<Position>,
+}
+
+impl Token {
+    fn text(&self, fingerprint: u32) -> String {
+        let last = self.last.clone().unwrap_or_default();
+        let mut bytes = Vec::with_capacity(36 + last.key.len());
+        bytes.extend_from_slice(&self.progress.skipped.to_le_bytes());
+        bytes.extend_from_slice(&self.progress.given.to_le_bytes());
+        bytes.extend_from_slice(&last.ordinal.to_le_bytes());
+        bytes.extend_from_slice(&last.row.to_le_bytes());
+        bytes.extend_from_slice(&last.key);
+        let crc = crc32c::crc32c_append(fingerprint, &bytes);
+        bytes.extend_from_slice(&crc.to_le_bytes());
+        text_of(&bytes)
+    }
+
+    fn parse(text: &str, fingerprint: u32) -> Result<Self> {
+        Self::read(text, fingerprint).ok_or_else(scan::Position::invalid)
+    }
+
+    fn read(text: &str, fingerprint: u32) -> Option<Self> {
+        let bytes = bytes_of(text)?;
+        let (bytes, crc) = bytes.split_last_chunk::<4>()?;
+        if u32::from_le_bytes(*crc) != crc32c::crc32c_append(fingerprint, bytes) {
+            return None;
+        }
+        let (skipped, bytes) = bytes.split_first_chunk::<8>()?;
+        let (given, bytes) = bytes.split_first_chunk::<8>()?;
+        let (ordinal, bytes) = bytes.split_first_chunk::<8>()?;
+        let (row, key) = bytes.split_first_chunk::<4>()?;
+        Some(Self {
+            progress: Progress {
+                skipped: u64::from_le_bytes(*skipped),
+                given: u64::from_le_bytes(*given),
+            },
+            last: Some(Position {
+                key: key.to_vec(),
+                ordinal: u64::from_le_bytes(*ordinal),
+                row: u32::from_le_bytes(*row),
+            }),
+        })
+    }
+}
+
+fn copies(rows: &Rows) -> Vec<Bytes> {
+    rows.iter().map(Bytes::copy_from_slice).collect()
+}
+
+/// The computed properties of a container: name and query text.
+fn computed_properties(container: &Container) -> Vec<(String, String)> {
+    let list = container.settings.json.get("computedProperties").and_then(Value::as_array);
+    let property = |value: &Value| {
+        let text = |name: &str| value[name].as_str().map(str::to_owned);
+        Some((text("name")?, text("query")?))
+    };
+    list.into_iter().flatten().filter_map(property).collect()
+}
+
+impl From<query::Error> for Error {
+    fn from(error: query::Error) -> Self {
+        match error {
+            query::Error::Text(_) => Self::InvalidQuery(error.to_string()),
+            query::Error::Memory { .. }
+            | query::Error::Work { .. }
+            | query::Error::Cardinality
+            | query::Error::Udf(_) => Self::Invalid(error.to_string()),
+            query::Error::Item => Self::Storage(error.to_string()),
+        }
     }
 }

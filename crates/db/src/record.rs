@@ -63,7 +63,8 @@ impl Record {
 
     /// Reads stored bytes; `key` is named in the error.
     pub fn decode(key: &[u8], bytes: Bytes) -> storage::Result<Self> {
-        Self::read(bytes).map_err(|what| storage::Error::Corrupt(format!("the item at key {key:02x?}: {what}")))
+        Self::read(bytes)
+            .map_err(|what| storage::Error::Corrupt(format!("the item at key {key:02x?}: {what}")))
     }
 
     fn read(bytes: Bytes) -> Result<Self, &'static str> {

@@ -13,7 +13,8 @@ use storage::{Direction, Family, Snapshot};
 use crate::charge::{self, RequestCharge};
 use crate::items::Scope;
 use crate::keys::{
-    Key, PartitionId, decode_partition_key, encode_partition_key, member_range, ordinal_of, partition_range,
+    Key, PartitionId, decode_partition_key, encode_partition_key, member_range, ordinal_of,
+    partition_range,
 };
 use crate::record::Record;
 use crate::writer::Stored;
@@ -87,7 +88,12 @@ impl ScopeFilter {
 
 impl ItemScan {
     /// Begins a scan after `position`, or at the beginning.
-    pub fn new(db: &Db, container: &Container, scope: &Scope, position: Option<Position>) -> Result<Self> {
+    pub fn new(
+        db: &Db,
+        container: &Container,
+        scope: &Scope,
+        position: Option<Position>,
+    ) -> Result<Self> {
         let partition = container.partition().id;
         let horizon = container.runtime.ttl.horizon(db.now());
         let filter = ScopeFilter::new(container, scope)?;
@@ -106,7 +112,17 @@ impl ItemScan {
             };
         }
         let snapshot = db.engine.snapshot();
-        Ok(Self { snapshot, partition, horizon, filter, source, rest, chunk: CHUNK_MIN, items: 0, bytes: 0 })
+        Ok(Self {
+            snapshot,
+            partition,
+            horizon,
+            filter,
+            source,
+            rest,
+            chunk: CHUNK_MIN,
+            items: 0,
+            bytes: 0,
+        })
     }
 
     /// The next living items; none means that there are no more.
@@ -125,7 +141,8 @@ impl ItemScan {
             if bytes < CHUNK_BYTES {
                 self.chunk = (self.chunk * 2).min(CHUNK_MAX);
             }
-            let living: Vec<Stored> = found.into_iter().filter(|stored| self.is_wanted(stored)).collect();
+            let living: Vec<Stored> =
+                found.into_iter().filter(|stored| self.is_wanted(stored)).collect();
             if !living.is_empty() {
                 return Ok(living);
             }
@@ -138,7 +155,9 @@ impl ItemScan {
         let pairs = self.next_pairs(Family::Item).await?;
         pairs
             .into_iter()
-            .map(|(key, value)| Ok(Stored { ordinal: ordinal_of(&key)?, record: Record::decode(&key, value)? }))
+            .map(|(key, value)| {
+                Ok(Stored { ordinal: ordinal_of(&key)?, record: Record::decode(&key, value)? })
+            })
             .collect()
     }
 
@@ -149,7 +168,9 @@ impl ItemScan {
             let ordinal = ordinal_of(&key)?;
             let key = Key::Item { partition: self.partition, ordinal }.encode();
             let value = self.snapshot.get(Family::Item, &key).await?.ok_or_else(|| {
-                storage::Error::Corrupt(format!("an index entry names item {ordinal}, which is missing"))
+                storage::Error::Corrupt(format!(
+                    "an index entry names item {ordinal}, which is missing"
+                ))
             })?;
             found.push(Stored { ordinal, record: Record::decode(&key, value)? });
         }
@@ -157,7 +178,8 @@ impl ItemScan {
     }
 
     async fn next_pairs(&mut self, family: Family) -> Result<Vec<storage::Pair>> {
-        let pairs = self.snapshot.scan(family, self.rest.clone(), Direction::Forward, self.chunk).await?;
+        let pairs =
+            self.snapshot.scan(family, self.rest.clone(), Direction::Forward, self.chunk).await?;
         self.rest.start = match pairs.last() {
             Some((last, _)) if pairs.len() == self.chunk => successor(last),
             _ => self.rest.end.clone(),
@@ -229,7 +251,8 @@ mod tests {
     fn a_changed_token_is_refused() {
         let token = Position { partition: 0, ordinal: 77 }.to_string();
         assert_eq!(Position::parse(&token).unwrap().ordinal, 77);
-        for bad in ["", "x", "0.4e", "0.4e.00000000", &token[1..], &format!("{token}0"), "+0.4d.0"] {
+        for bad in ["", "x", "0.4e", "0.4e.00000000", &token[1..], &format!("{token}0"), "+0.4d.0"]
+        {
             assert!(Position::parse(bad).is_err(), "{bad}");
         }
     }

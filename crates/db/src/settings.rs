@@ -54,7 +54,9 @@ const INDEX_PATHS_MAX: usize = 1_500;
 impl Settings {
     /// Reads a definition as a client sends it, or as [`Settings::json`] shows it.
     pub fn parse(body: &Value) -> Result<Self> {
-        let body = body.as_object().ok_or_else(|| invalid("The container's definition must be a JSON object."))?;
+        let body = body
+            .as_object()
+            .ok_or_else(|| invalid("The container's definition must be a JSON object."))?;
         let id = resource_id(body)?;
         let (partition_key, partition_key_json) = partition_key(body)?;
         let default_ttl = DefaultTtl::from_json(body.get("defaultTtl")).map_err(Error::Invalid)?;
@@ -79,7 +81,15 @@ impl Settings {
             }
         }
         complete_conflict_resolution(&mut json);
-        Ok(Self { id, partition_key, default_ttl, unique_keys, indexing, indexing_changed: false, json })
+        Ok(Self {
+            id,
+            partition_key,
+            default_ttl,
+            unique_keys,
+            indexing,
+            indexing_changed: false,
+            json,
+        })
     }
 
     /// The settings that a replace by `body` gives, or why it is refused.
@@ -113,8 +123,8 @@ impl Settings {
                 "'clientEncryptionPolicy' cannot be changed as part of collection replace operation.",
             ));
         }
-        let indexing_changed =
-            self.indexing_changed || new.json.get("indexingPolicy") != self.json.get("indexingPolicy");
+        let indexing_changed = self.indexing_changed
+            || new.json.get("indexingPolicy") != self.json.get("indexingPolicy");
         Ok(Self { indexing_changed, ..new })
     }
 
@@ -182,19 +192,25 @@ pub(crate) fn resource_id(body: &Map<String, Value>) -> Result<String> {
             ));
         }
         Some(Value::String(id)) => id,
-        Some(_) => return Err(invalid("One of the specified inputs is invalid: 'id' must be a string.")),
+        Some(_) => {
+            return Err(invalid("One of the specified inputs is invalid: 'id' must be a string."));
+        }
     };
     if id.is_empty() {
         return Err(invalid("Resource id cannot be empty."));
     }
     if let Some(bad) = id.chars().find(|c| matches!(c, '/' | '\\' | '?' | '#') || c.is_control()) {
-        return Err(invalid(format!("The resource name presented contains invalid character '{bad}'.")));
+        return Err(invalid(format!(
+            "The resource name presented contains invalid character '{bad}'."
+        )));
     }
     if id.ends_with(' ') {
         return Err(invalid("The resource name can't end with space."));
     }
     if id.chars().count() > 255 {
-        return Err(invalid("The resource name presented is too long: the most is 255 characters."));
+        return Err(invalid(
+            "The resource name presented is too long: the most is 255 characters.",
+        ));
     }
     Ok(id.clone())
 }
@@ -215,9 +231,13 @@ fn partition_key(body: &Map<String, Value>) -> Result<(PartitionKeyDefinition, V
     }
     let version = match definition.get("version") {
         None | Some(Value::Null) => None,
-        Some(version) => Some(version.as_u64().filter(|version| matches!(version, 1 | 2)).ok_or_else(|| {
-            invalid(format!("The partition key version '{version}' is invalid: it must be 1 or 2."))
-        })?),
+        Some(version) => {
+            Some(version.as_u64().filter(|version| matches!(version, 1 | 2)).ok_or_else(|| {
+                invalid(format!(
+                    "The partition key version '{version}' is invalid: it must be 1 or 2."
+                ))
+            })?)
+        }
     };
     let kind_name = definition.get("kind").and_then(Value::as_str).unwrap_or("Hash");
     let kind = match kind_name {
@@ -238,8 +258,10 @@ fn partition_key(body: &Map<String, Value>) -> Result<(PartitionKeyDefinition, V
         "MultiHash" => Kind::MultiHash,
         other => return Err(invalid(format!("The partition key kind '{other}' is unknown."))),
     };
-    let parsed = paths.iter().map(|path| Path::parse(path)).collect::<std::result::Result<Vec<_>, _>>();
-    let parsed = parsed.map_err(|why| invalid(format!("The partition key path is invalid. {why}")))?;
+    let parsed =
+        paths.iter().map(|path| Path::parse(path)).collect::<std::result::Result<Vec<_>, _>>();
+    let parsed =
+        parsed.map_err(|why| invalid(format!("The partition key path is invalid. {why}")))?;
     let mut json = json!({"paths": paths, "kind": kind_name});
     if let Some(version) = version {
         json["version"] = version.into();
@@ -250,7 +272,10 @@ fn partition_key(body: &Map<String, Value>) -> Result<(PartitionKeyDefinition, V
     Ok((PartitionKeyDefinition { paths: parsed, kind }, json))
 }
 
-fn indexing_policy(policy: Option<&Value>, default_ttl: DefaultTtl) -> Result<(IndexingPolicy, Value)> {
+fn indexing_policy(
+    policy: Option<&Value>,
+    default_ttl: DefaultTtl,
+) -> Result<(IndexingPolicy, Value)> {
     let mut json = match policy {
         None | Some(Value::Null) => Map::new(),
         Some(Value::Object(policy)) => policy.clone(),
@@ -301,7 +326,10 @@ fn indexing_policy(policy: Option<&Value>, default_ttl: DefaultTtl) -> Result<(I
     ordered.insert("indexingMode".into(), mode.clone().into());
     ordered.insert("automatic".into(), automatic.into());
     for name in ["includedPaths", "excludedPaths"] {
-        ordered.insert(name.into(), json.remove(name).filter(Value::is_array).unwrap_or_else(|| json!([])));
+        ordered.insert(
+            name.into(),
+            json.remove(name).filter(Value::is_array).unwrap_or_else(|| json!([])),
+        );
     }
     for (name, value) in json {
         ordered.entry(name).or_insert(value);
@@ -309,10 +337,17 @@ fn indexing_policy(policy: Option<&Value>, default_ttl: DefaultTtl) -> Result<(I
     let compiled = if mode == "none" {
         IndexingPolicy::none()
     } else {
-        let paths = |list: &[String]| list.iter().map(|path| if path == "/" { "/*" } else { path }.to_owned()).collect::<Vec<_>>();
+        let paths = |list: &[String]| {
+            list.iter()
+                .map(|path| if path == "/" { "/*" } else { path }.to_owned())
+                .collect::<Vec<_>>()
+        };
         let (included, excluded) = (paths(&included), paths(&excluded));
-        IndexingPolicy::new(included.iter().map(String::as_str), excluded.iter().map(String::as_str))
-            .map_err(|why| invalid(format!("The indexing policy is invalid. {why}")))?
+        IndexingPolicy::new(
+            included.iter().map(String::as_str),
+            excluded.iter().map(String::as_str),
+        )
+        .map_err(|why| invalid(format!("The indexing policy is invalid. {why}")))?
     };
     Ok((compiled, Value::Object(ordered)))
 }
@@ -321,14 +356,20 @@ fn index_paths(list: Option<&Value>, name: &str) -> Result<Vec<String>> {
     let entries = match list {
         None | Some(Value::Null) => return Ok(Vec::new()),
         Some(Value::Array(entries)) => entries,
-        Some(_) => return Err(invalid(format!("The indexing policy's '{name}' must be an array."))),
+        Some(_) => {
+            return Err(invalid(format!("The indexing policy's '{name}' must be an array.")));
+        }
     };
     if entries.len() > INDEX_PATHS_MAX {
-        return Err(invalid(format!("The indexing policy's '{name}' has more than {INDEX_PATHS_MAX} paths.")));
+        return Err(invalid(format!(
+            "The indexing policy's '{name}' has more than {INDEX_PATHS_MAX} paths."
+        )));
     }
     let path = |entry: &Value| {
         entry.get("path").and_then(Value::as_str).map(str::to_owned).ok_or_else(|| {
-            invalid(format!("The indexing policy's '{name}' has an entry without a 'path': {entry}."))
+            invalid(format!(
+                "The indexing policy's '{name}' has an entry without a 'path': {entry}."
+            ))
         })
     };
     entries.iter().map(path).collect()
@@ -366,7 +407,9 @@ fn unique_keys(policy: Option<&Value>) -> Result<Vec<Vec<Path>>> {
         .map(|key| {
             let paths = texts(key.get("paths"), "uniqueKeys.paths")?;
             if paths.is_empty() || paths.len() > UNIQUE_KEY_PATHS_MAX {
-                return Err(invalid(format!("A unique key has 1 to {UNIQUE_KEY_PATHS_MAX} paths.")));
+                return Err(invalid(format!(
+                    "A unique key has 1 to {UNIQUE_KEY_PATHS_MAX} paths."
+                )));
             }
             let parse = |path: &String| Path::parse(path).map_err(Error::Invalid);
             paths.iter().map(parse).collect()
@@ -393,7 +436,9 @@ fn complete_conflict_resolution(json: &mut Map<String, Value>) {
     if let Some(Value::Object(policy)) = json.get_mut("conflictResolutionPolicy") {
         let custom = policy.get("mode").and_then(Value::as_str) == Some("Custom");
         policy.entry("mode").or_insert_with(|| "LastWriterWins".into());
-        policy.entry("conflictResolutionPath").or_insert_with(|| if custom { "" } else { "/_ts" }.into());
+        policy
+            .entry("conflictResolutionPath")
+            .or_insert_with(|| if custom { "" } else { "/_ts" }.into());
         policy.entry("conflictResolutionProcedure").or_insert_with(|| "".into());
     }
 }
@@ -404,7 +449,8 @@ fn given<'a>(object: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
 
 fn texts(list: Option<&Value>, name: &str) -> Result<Vec<String>> {
     let list = list.and_then(Value::as_array);
-    let texts = list.and_then(|list| list.iter().map(|text| text.as_str().map(str::to_owned)).collect());
+    let texts =
+        list.and_then(|list| list.iter().map(|text| text.as_str().map(str::to_owned)).collect());
     texts.ok_or_else(|| invalid(format!("'{name}' must be an array of paths.")))
 }
 

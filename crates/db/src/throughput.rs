@@ -103,7 +103,8 @@ impl Offer {
         if let Throughput::Autoscale { max, increment_percent } = self.throughput {
             let mut settings = json!({"maxThroughput": max});
             if let Some(percent) = increment_percent {
-                settings["autoUpgradePolicy"] = json!({"throughputPolicy": {"incrementPercent": percent}});
+                settings["autoUpgradePolicy"] =
+                    json!({"throughputPolicy": {"incrementPercent": percent}});
             }
             content["offerAutopilotSettings"] = settings;
         }
@@ -209,7 +210,12 @@ impl Db {
     }
 
     /// Replaces an offer's throughput by what its JSON says.
-    pub async fn replace_offer(&self, rid: &str, body: &Value, migration: Migration) -> Result<Arc<Offer>> {
+    pub async fn replace_offer(
+        &self,
+        rid: &str,
+        body: &Value,
+        migration: Migration,
+    ) -> Result<Arc<Offer>> {
         let mut change = self.change_catalog().await;
         let old = self.offer(rid)?;
         let throughput = wanted(&old, body, migration)?.validate()?;
@@ -220,7 +226,12 @@ impl Db {
                 old.minimum()
             )));
         }
-        let offer = change.put_offer(Some(&old), old.resource.clone(), old.resource_rid.clone(), throughput);
+        let offer = change.put_offer(
+            Some(&old),
+            old.resource.clone(),
+            old.resource_rid.clone(),
+            throughput,
+        );
         change.commit().await?;
         self.apply_offer(&offer);
         Ok(offer)
@@ -247,7 +258,11 @@ impl Db {
     }
 
     /// The bucket that all containers of a database with throughput share.
-    pub(crate) fn shared_bucket(&self, catalog: &Catalog, database: DatabaseRid) -> Arc<Mutex<Bucket>> {
+    pub(crate) fn shared_bucket(
+        &self,
+        catalog: &Catalog,
+        database: DatabaseRid,
+    ) -> Arc<Mutex<Bucket>> {
         let sibling = catalog
             .containers()
             .filter(|container| container.rid.database == database)

@@ -17,8 +17,8 @@ use serde_json::Value;
 use storage::{Batch, Engine, Family, Snapshot};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::container::Runtime;
 use crate::charge::{self, RequestCharge};
+use crate::container::Runtime;
 use crate::items::{Item, Prepared, PreparedBody, Verb, Written};
 use crate::keys::{Key, ordinal_of};
 use crate::partition::{Head, Partition};
@@ -82,7 +82,7 @@ impl Writer {
                 Op::Purge(items_max, reply) => drop(reply.send(self.purge_round(items_max).await)),
                 Op::Close(reply) => {
                     self.queue.close();
-                    drop(reply.send(()));
+                    reply.send(()).unwrap_or_default();
                 }
             }
         }
@@ -124,10 +124,15 @@ impl Writer {
                     }
                     return;
                 }
-                Err(Error::Storage(_)) if self.reload_head().await => {}
+                // Another server was faster: decide again on what it left.
+                Err(storage::Error::Conflict) if self.reload_head().await => {}
                 Err(error) => {
+                    let error = Error::from(error);
                     for (_, reply) in writes {
-                        drop(reply.send(Outcome { result: Err(error.clone()), charge: charge::MISS }));
+                        drop(
+                            reply
+                                .send(Outcome { result: Err(error.clone()), charge: charge::MISS }),
+                        );
                     }
                     return;
                 }
@@ -136,7 +141,7 @@ impl Writer {
     }
 
     /// Commits a round and moves the head.
-    async fn commit(&self, round: Round<'_>) -> Result<()> {
+    async fn commit(&self, round: Round<'_>) -> storage::Result<()> {
         let (old, head, mut batch) = (round.old_head, round.head, round.batch);
         // `now` alone is no reason for a commit.
         if batch.writes.is_empty() && head == (Head { now: head.now, ..old }) {
@@ -240,7 +245,8 @@ impl<'w> Round<'w> {
             (None, None) => Err(Error::NotFound),
             (Some(body), old) => {
                 // Expired items under the same name or with the same unique keys give way (R09).
-                let mut dead = self.expired_holders(body, old.as_ref().map(|old| old.ordinal)).await?;
+                let mut dead =
+                    self.expired_holders(body, old.as_ref().map(|old| old.ordinal)).await?;
                 dead.extend(found.filter(|_| old.is_none()));
                 dead.dedup_by_key(|dead| dead.ordinal);
                 for dead in &dead {
@@ -272,7 +278,8 @@ impl<'w> Round<'w> {
             name: op.name.clone(),
             body: Bytes::new(),
         };
-        record.body = complete(&body.text, self.writer.runtime.rid, (partition.partition, ordinal), &record);
+        record.body =
+            complete(&body.text, self.writer.runtime.rid, (partition.partition, ordinal), &record);
 
         let ts_term = self.writer.runtime.settings().indexing.ts_term(record.ts);
         let mut terms: Vec<&Vec<u8>> = body.terms.iter().chain(&ts_term).collect();
@@ -291,7 +298,8 @@ impl<'w> Round<'w> {
             Some(old) => {
                 let old_terms = self.stored_terms(&old.record)?;
                 for term in old_terms.iter().filter(|term| terms.binary_search(term).is_err()) {
-                    self.batch.delete(Family::Index, Key::Term { partition, term, ordinal }.encode());
+                    self.batch
+                        .delete(Family::Index, Key::Term { partition, term, ordinal }.encode());
                 }
                 for term in terms.iter().filter(|term| old_terms.binary_search(term).is_err()) {
                     let key = Key::Term { partition, term, ordinal }.encode();
@@ -329,7 +337,11 @@ impl<'w> Round<'w> {
         let partition = self.writer.partition.id;
         let mut value = record.ts.0.to_le_bytes().to_vec();
         value.push(u8::from(record.own_ttl != Ttl::Absent));
-        self.batch.put(Family::Feed, Key::Feed { partition, lsn: record.lsn, ordinal }.encode(), value);
+        self.batch.put(
+            Family::Feed,
+            Key::Feed { partition, lsn: record.lsn, ordinal }.encode(),
+            value,
+        );
         if let Ttl::Secs(secs) = record.own_ttl {
             let at = record.ts.plus(secs.into());
             let key = Key::Expiry { partition, at, ordinal }.encode();
@@ -340,7 +352,8 @@ impl<'w> Round<'w> {
     fn remove_order_entries(&mut self, old: &Stored) {
         let partition = self.writer.partition.id;
         let ordinal = old.ordinal;
-        self.batch.delete(Family::Feed, Key::Feed { partition, lsn: old.record.lsn, ordinal }.encode());
+        self.batch
+            .delete(Family::Feed, Key::Feed { partition, lsn: old.record.lsn, ordinal }.encode());
         if let Ttl::Secs(secs) = old.record.own_ttl {
             let at = old.record.ts.plus(secs.into());
             self.batch.delete(Family::Expiry, Key::Expiry { partition, at, ordinal }.encode());
@@ -373,7 +386,8 @@ impl<'w> Round<'w> {
             let partition = self.writer.partition.id;
             for suffix in settings.unique_entries(&parse_stored(&old.record)?)? {
                 if !kept.contains(&suffix) {
-                    self.batch.delete(Family::Index, Key::Unique { partition, suffix: &suffix }.encode());
+                    self.batch
+                        .delete(Family::Index, Key::Unique { partition, suffix: &suffix }.encode());
                     self.uniques.insert(suffix, None);
                 }
             }
@@ -382,7 +396,11 @@ impl<'w> Round<'w> {
     }
 
     /// The expired items that hold unique keys of `body`; a live one is a violation.
-    async fn expired_holders(&mut self, body: &PreparedBody, own: Option<u64>) -> Result<Vec<Stored>> {
+    async fn expired_holders(
+        &mut self,
+        body: &PreparedBody,
+        own: Option<u64>,
+    ) -> Result<Vec<Stored>> {
         let partition = self.writer.partition.id;
         let mut dead = Vec::new();
         for suffix in &body.unique {
@@ -415,7 +433,9 @@ impl<'w> Round<'w> {
             return Ok(known.clone());
         }
         let partition = self.writer.partition.id;
-        let Some(ordinal) = self.snapshot.get(Family::Id, &Key::Id { partition, name }.encode()).await? else {
+        let Some(ordinal) =
+            self.snapshot.get(Family::Id, &Key::Id { partition, name }.encode()).await?
+        else {
             return Ok(None);
         };
         let ordinal = ordinal_of_value(&ordinal)?;
@@ -427,7 +447,9 @@ impl<'w> Round<'w> {
         let key = Key::Item { partition: self.writer.partition.id, ordinal }.encode();
         let bytes = self.snapshot.get(Family::Item, &key).await?;
         let bytes = bytes.ok_or_else(|| {
-            storage::Error::Corrupt(format!("an id or feed entry names item {ordinal}, which is missing"))
+            storage::Error::Corrupt(format!(
+                "an id or feed entry names item {ordinal}, which is missing"
+            ))
         })?;
         Ok(Stored { ordinal, record: Record::decode(&key, bytes)? })
     }
@@ -463,13 +485,20 @@ fn check_preconditions(op: &Prepared, record: &Record) -> Result<()> {
     let etag = || record.etag().to_string();
     match (&op.if_match, &op.if_none_match) {
         (Some(wanted), _) if wanted != "*" && *wanted != etag() => Err(Error::PreconditionFailed),
-        (_, Some(unwanted)) if unwanted == "*" || *unwanted == etag() => Err(Error::PreconditionFailed),
+        (_, Some(unwanted)) if unwanted == "*" || *unwanted == etag() => {
+            Err(Error::PreconditionFailed)
+        }
         _ => Ok(()),
     }
 }
 
 /// Appends the system properties to an item's text.
-fn complete(text: &[u8], container: ContainerRid, (partition, ordinal): (u32, u64), record: &Record) -> Bytes {
+fn complete(
+    text: &[u8],
+    container: ContainerRid,
+    (partition, ordinal): (u32, u64),
+    record: &Record,
+) -> Bytes {
     let rid = ChildRid::item(container, partition, ordinal);
     let mut body = Vec::with_capacity(text.len() + 256);
     body.extend_from_slice(text);
@@ -487,14 +516,18 @@ fn complete(text: &[u8], container: ContainerRid, (partition, ordinal): (u32, u6
 
 /// A stored body as a tree.
 pub(crate) fn parse_stored(record: &Record) -> Result<Value> {
-    serde_json::from_slice(&record.body)
-        .map_err(|error| Error::Storage(format!("corrupt data: a stored item is not JSON: {error}")))
+    serde_json::from_slice(&record.body).map_err(|error| {
+        Error::Storage(format!("corrupt data: a stored item is not JSON: {error}"))
+    })
 }
 
 /// The ordinal that an `id` or unique entry holds.
 pub(crate) fn ordinal_of_value(bytes: &[u8]) -> storage::Result<u64> {
     let array = bytes.try_into();
     array.map(u64::from_le_bytes).map_err(|_| {
-        storage::Error::Corrupt(format!("an id entry of {} bytes where 8 are expected", bytes.len()))
+        storage::Error::Corrupt(format!(
+            "an id entry of {} bytes where 8 are expected",
+            bytes.len()
+        ))
     })
 }

@@ -29,7 +29,8 @@ pub enum Kind {
 impl PartitionKeyDefinition {
     /// The key of an item, read from its body.
     pub fn extract(&self, item: &Value) -> Result<PartitionKey, BadComponent> {
-        let component = |path: &Path| path.find(item).map_or(Ok(Component::Undefined), Component::from_json);
+        let component =
+            |path: &Path| path.find(item).map_or(Ok(Component::Undefined), Component::from_json);
         Ok(PartitionKey(self.paths.iter().map(component).collect::<Result<_, _>>()?))
     }
 
@@ -41,9 +42,11 @@ impl PartitionKeyDefinition {
         let bytes = match self.kind {
             Kind::V1 => hash_v1(&key.0),
             Kind::V2 => hash_v2(&key.0).to_vec(),
-            Kind::MultiHash => {
-                key.0.iter().flat_map(|component| hash_v2(std::slice::from_ref(component))).collect()
-            }
+            Kind::MultiHash => key
+                .0
+                .iter()
+                .flat_map(|component| hash_v2(std::slice::from_ref(component)))
+                .collect(),
         };
         bytes.iter().map(|byte| format!("{byte:02X}")).collect()
     }
@@ -56,7 +59,8 @@ pub struct PartitionKey(pub Vec<Component>);
 impl PartitionKey {
     /// Reads the header form: a JSON array of the components.
     pub fn parse(header: &str) -> Result<Self, BadKey> {
-        let value: Value = serde_json::from_str(header).map_err(|_| BadKey::Unreadable(header.to_owned()))?;
+        let value: Value =
+            serde_json::from_str(header).map_err(|_| BadKey::Unreadable(header.to_owned()))?;
         let Value::Array(values) = value else { return Err(BadKey::Unreadable(header.to_owned())) };
         let components = values.iter().map(Component::from_header).collect::<Result<_, _>>();
         Ok(Self(components.map_err(BadKey::Component)?))
@@ -289,7 +293,11 @@ mod tests {
                 "05C1E1B3D9CD2608716273756A756A706F4C667A00",
                 "013AEFCF77FA271571CF665A58C933F1",
             ),
-            (r#"["redmond"]"#, "05C1EFE313830C087366656E706F6500", "22E342F38A486A088463DFF7838A5963"),
+            (
+                r#"["redmond"]"#,
+                "05C1EFE313830C087366656E706F6500",
+                "22E342F38A486A088463DFF7838A5963",
+            ),
             ("[null]", "05C1ED45D7475601", "378867E4430E67857ACE5C908374FE16"),
             ("[{}]", "05C1D529E345DC00", "11622DAA78F835834610ABE56EFF5CB5"),
             ("[true]", "05C1D7C5A903D803", "0E711127C5B5A8E4726AC6DD306A3E59"),
@@ -309,7 +317,8 @@ mod tests {
 
     #[test]
     fn undefined_null_and_absent_are_told_apart() {
-        let definition = PartitionKeyDefinition { paths: vec![Path::parse("/a/b").unwrap()], kind: Kind::V2 };
+        let definition =
+            PartitionKeyDefinition { paths: vec![Path::parse("/a/b").unwrap()], kind: Kind::V2 };
         let key = |item: &str| definition.extract(&serde_json::from_str(item).unwrap());
         assert_eq!(key("{}"), Ok(PartitionKey(vec![Component::Undefined])));
         assert_eq!(key(r#"{"a":{"b":null}}"#), Ok(PartitionKey(vec![Component::Null])));

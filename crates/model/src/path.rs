@@ -39,18 +39,18 @@ pub fn split(text: &str) -> Result<Vec<String>, String> {
     let mut rest = text;
     let mut segments = Vec::new();
     while !rest.is_empty() {
-        rest = rest
-            .strip_prefix('/')
-            .ok_or_else(|| format!("The path '{text}' is invalid: every part must begin with '/'."))?;
+        rest = rest.strip_prefix('/').ok_or_else(|| {
+            format!("The path '{text}' is invalid: every part must begin with '/'.")
+        })?;
         if rest.is_empty() {
             break;
         }
         let (segment, tail) = match rest.strip_prefix(['"', '\'']) {
             Some(quoted) => {
                 let quote = &rest[..1];
-                quoted
-                    .split_once(quote)
-                    .ok_or_else(|| format!("The path '{text}' is invalid: a quote is not closed."))?
+                quoted.split_once(quote).ok_or_else(|| {
+                    format!("The path '{text}' is invalid: a quote is not closed.")
+                })?
             }
             None => rest.split_at(rest.find('/').unwrap_or(rest.len())),
         };

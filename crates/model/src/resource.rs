@@ -14,7 +14,7 @@ pub struct DatabaseRid(pub u32);
 impl DatabaseRid {
     /// Reads a wire rid; `None` if this is not one, and so must be a name.
     pub fn parse(text: &str) -> Option<Self> {
-        let bytes: [u8; 4] = decode(text)?.try_into().ok()?;
+        let bytes: [u8; 4] = bytes_of(text)?.try_into().ok()?;
         Some(Self(u32::from_be_bytes(bytes)))
     }
 
@@ -41,7 +41,7 @@ pub struct ContainerRid {
 impl ContainerRid {
     /// Reads a wire rid.
     pub fn parse(text: &str) -> Option<Self> {
-        let bytes = decode(text)?;
+        let bytes = bytes_of(text)?;
         if bytes.len() != 8 || bytes[4] & 0x80 == 0 {
             return None;
         }
@@ -104,7 +104,7 @@ impl ChildRid {
 
     /// Reads the rid of an item: its container, partition and ordinal.
     pub fn parse_item(text: &str) -> Option<(ContainerRid, u32, u64)> {
-        let bytes = decode(text)?;
+        let bytes = bytes_of(text)?;
         if bytes.len() != 16 {
             return None;
         }
@@ -137,7 +137,7 @@ pub struct OfferRid(pub u32);
 impl OfferRid {
     /// Reads a wire rid.
     pub fn parse(text: &str) -> Option<Self> {
-        let bytes = decode(text).filter(|bytes| bytes.len() == 3)?;
+        let bytes = bytes_of(text).filter(|bytes| bytes.len() == 3)?;
         Some(Self(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], 0])))
     }
 }
@@ -162,9 +162,15 @@ pub struct Etag {
 impl std::fmt::Display for Etag {
     /// With the quotes that belong to it: `"00000000-002a-0000-0100-61b1a4a40000"`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (high, middle, low) = ((self.lsn >> 32) as u32, (self.lsn >> 16) as u16, self.lsn as u16);
+        let (high, middle, low) =
+            ((self.lsn >> 32) as u32, (self.lsn >> 16) as u16, self.lsn as u16);
         let (seq, ts) = (self.seq, self.ts.0 as u32);
-        write!(f, "\"{low:04x}{middle:04x}-{:04x}-{:04x}-{seq:04x}-{ts:08x}0000\"", high as u16, high >> 16)
+        write!(
+            f,
+            "\"{low:04x}{middle:04x}-{:04x}-{:04x}-{seq:04x}-{ts:08x}0000\"",
+            high as u16,
+            high >> 16
+        )
     }
 }
 
@@ -187,7 +193,10 @@ impl SessionToken {
     /// Reads the tokens of a header: `0:-1#42`, with regions `0:1#42#3=40`, the legacy `0:42`, or several with commas.
     /// The error is the part that cannot be read.
     pub fn parse_all(header: &str) -> Result<Vec<Self>, String> {
-        header.split(',').map(|part| Self::parse(part.trim()).ok_or_else(|| part.to_owned())).collect()
+        header
+            .split(',')
+            .map(|part| Self::parse(part.trim()).ok_or_else(|| part.to_owned()))
+            .collect()
     }
 
     fn parse(text: &str) -> Option<Self> {
@@ -199,7 +208,10 @@ impl SessionToken {
                 rest.split('#').next()?
             }
         };
-        Some(Self { partition: partition.parse().ok()?, lsn: lsn.parse::<i64>().ok()?.max(0) as u64 })
+        Some(Self {
+            partition: partition.parse().ok()?,
+            lsn: lsn.parse::<i64>().ok()?.max(0) as u64,
+        })
     }
 }
 
@@ -218,13 +230,15 @@ fn encode(bytes: &[u8], out: &mut impl Write) -> std::fmt::Result {
     Ok(())
 }
 
-fn text_of(bytes: &[u8]) -> String {
+/// Bytes as text in the alphabet of rids, which needs no escaping in headers and paths.
+pub fn text_of(bytes: &[u8]) -> String {
     let mut text = String::new();
     encode(bytes, &mut text).expect("writing to a string cannot fail");
     text
 }
 
-fn decode(text: &str) -> Option<Vec<u8>> {
+/// The bytes of such a text.
+pub fn bytes_of(text: &str) -> Option<Vec<u8>> {
     let symbols = text.trim_end_matches('=');
     if text.is_empty() || !text.len().is_multiple_of(4) || text.len() - symbols.len() > 2 {
         return None;
@@ -246,7 +260,8 @@ fn decode(text: &str) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
-    const CONTAINER: ContainerRid = ContainerRid { database: DatabaseRid(0xD5F22B00), number: 0x59AC4DFE };
+    const CONTAINER: ContainerRid =
+        ContainerRid { database: DatabaseRid(0xD5F22B00), number: 0x59AC4DFE };
 
     #[test]
     fn rids_have_the_layout_of_the_wire() {

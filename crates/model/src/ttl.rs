@@ -180,7 +180,15 @@ mod tests {
         assert_eq!(read(json!(20.0)), Ok(Ttl::Secs(20)));
         assert_eq!(read(json!(-1.0)), Ok(Ttl::Never));
         assert_eq!(read(json!(2147483647)), Ok(Ttl::Secs(TTL_SECS_MAX)));
-        for bad in [json!(0), json!(-10), json!(null), json!(1.5), json!("5"), json!(2147483648u64), json!(1e300)] {
+        for bad in [
+            json!(0),
+            json!(-10),
+            json!(null),
+            json!(1.5),
+            json!("5"),
+            json!(2147483648u64),
+            json!(1e300),
+        ] {
             assert_eq!(read(bad.clone()), Err(IllegalTtl), "{bad}");
         }
         assert_eq!(Ttl::from_json(None), Ok(Ttl::Absent));
@@ -192,9 +200,13 @@ mod tests {
         assert_eq!(read(json!(null)), Ok(DefaultTtl::Off));
         assert_eq!(read(json!(-1)), Ok(DefaultTtl::NoDefault));
         assert_eq!(read(json!(5)), Ok(DefaultTtl::Secs(5)));
-        for bad in [json!(0), json!(-2), json!(1.5), json!("5"), json!(true), json!(2147483648u64)] {
+        for bad in [json!(0), json!(-2), json!(1.5), json!("5"), json!(true), json!(2147483648u64)]
+        {
             let message = read(bad.clone()).unwrap_err();
-            assert!(message.contains(&bad.to_string()) && message.contains("2147483647"), "{message}");
+            assert!(
+                message.contains(&bad.to_string()) && message.contains("2147483647"),
+                "{message}"
+            );
         }
     }
 

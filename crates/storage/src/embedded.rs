@@ -19,6 +19,8 @@
 //! - **One keyspace for each family, for ever**; containers are key prefixes. An idle keyspace with unflushed
 //!   data pins the journals that hold it, so the journal is bounded: as soon as it reaches its limit,
 //!   the committer has all memtables flushed, and fjall drops the journal.
+//! - **The committer alone decides when a memtable is full.** fjall would ask its workers again with every batch until one has
+//!   time, and when their queue is full of that, a worker that wants to add to it waits for itself, for ever.
 //! - **No journal after a clean end.** [`Engine::close`] flushes all memtables; when the last snapshot is gone too, the
 //!   journal, of which nothing is needed any more, is cut to nothing. Opening then replays nothing.
 //! - **After a failed write or sync nothing more is written**: [`Error::Failed`] for every commit from then on. Snapshots still answer: they see
@@ -188,7 +190,8 @@ impl Store {
         let refuse = |error| directory.cannot_open(&error);
         let database = Database::builder(directory.path())
             .cache_size(options.cache_bytes)
-            .max_journaling_size(Options::JOURNAL_BYTES_MIN)
+            // The committer sees to it.
+            .max_journaling_size(u64::MAX)
             // So that the committer knows the journal's size without asking; values are compressed in tables.
             .journal_compression(CompressionType::None)
             .manual_journal_persist(true)
@@ -197,9 +200,7 @@ impl Store {
             .map_err(refuse)?;
         let keyspaces = Family::ALL
             .iter()
-            .map(|family| {
-                database.keyspace(keyspace_name(*family), || keyspace_options(*family, options))
-            })
+            .map(|family| database.keyspace(keyspace_name(*family), || keyspace_options(*family)))
             .collect::<fjall::Result<_>>()
             .map_err(refuse)?;
         Ok(Self {
@@ -238,16 +239,11 @@ fn keyspace_name(family: Family) -> &'static str {
     }
 }
 
-fn keyspace_options(family: Family, options: &Options) -> KeyspaceCreateOptions {
-    let memtable_bytes = match family {
-        // A few hot keys, written again and again: most of a memtable is old versions, and a flush forgets them.
-        Family::Catalog => options.memtable_bytes.min(2 << 20),
-        Family::Item | Family::Index => options.memtable_bytes,
-        Family::Id | Family::Expiry | Family::Feed => options.memtable_bytes / 2,
-    };
+fn keyspace_options(family: Family) -> KeyspaceCreateOptions {
     KeyspaceCreateOptions::default()
         .manual_journal_persist(true)
-        .max_memtable_size(memtable_bytes)
+        // Never by fjall itself; see the module's comment.
+        .max_memtable_size(u64::MAX)
         // An ordinal is looked up only after its id was found.
         .expect_point_read_hits(family == Family::Item)
 }

@@ -7,7 +7,7 @@ use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use bytes::Bytes;
-use fjall::{Keyspace, OwnedWriteBatch, PersistMode};
+use fjall::{AbstractTree, Keyspace, OwnedWriteBatch, PersistMode};
 use tokio::sync::oneshot;
 
 use crate::embedded::{Options, Store};
@@ -37,6 +37,7 @@ type Reply = oneshot::Sender<Result<()>>;
 pub(super) struct Committer {
     store: Arc<Store>,
     journal: Journal,
+    memtable_bytes: u64,
     reserve_bytes: u64,
     /// Why nothing more is written, once a write has failed.
     failure: Option<String>,
@@ -45,7 +46,8 @@ pub(super) struct Committer {
 impl Committer {
     pub(super) fn new(store: Arc<Store>, options: &Options, is_new: bool) -> Result<Self> {
         let journal = Journal::new(&store, options.journal_bytes_max, is_new)?;
-        Ok(Self { store, journal, reserve_bytes: options.reserve_bytes, failure: None })
+        let Options { memtable_bytes, reserve_bytes, .. } = *options;
+        Ok(Self { store, journal, memtable_bytes, reserve_bytes, failure: None })
     }
 
     /// Serves until asked to close, or until no engine is left to ask.
@@ -101,7 +103,22 @@ impl Committer {
         }
         batch.commit().map_err(|error| self.fail(&error))?;
         self.store.syncs.fetch_add(1, Ordering::Relaxed);
-        self.journal.grow(&self.store, bytes).map_err(|error| self.fail(&error))
+        self.maintain(bytes).map_err(|error| self.fail(&error))
+    }
+
+    /// Has full memtables flushed, or all of them when the journal has become too long.
+    fn maintain(&mut self, group_bytes: u64) -> fjall::Result<()> {
+        if self.journal.grow(&self.store, group_bytes) {
+            return flush_soon(&self.store.keyspaces);
+        }
+        for (family, keyspace) in Family::ALL.into_iter().zip(&self.store.keyspaces) {
+            if keyspace.tree.active_memtable().size()
+                > memtable_bytes_max(family, self.memtable_bytes)
+            {
+                keyspace.rotate_memtable()?;
+            }
+        }
+        Ok(())
     }
 
     fn check(&self) -> Result<()> {
@@ -139,7 +156,7 @@ impl Committer {
     }
 
     fn flush(&self) -> fjall::Result<()> {
-        request_flush(&self.store.keyspaces)?;
+        flush_soon(&self.store.keyspaces)?;
         while self.store.keyspaces.iter().any(|keyspace| keyspace.sealed_memtable_count() > 0) {
             // Also how a flush that failed in its own thread comes to light.
             self.store.database.persist(PersistMode::Buffer)?;
@@ -149,8 +166,18 @@ impl Committer {
     }
 }
 
+/// When a family's memtable is flushed.
+fn memtable_bytes_max(family: Family, memtable_bytes: u64) -> u64 {
+    match family {
+        // A few hot keys, written again and again: most of a memtable is old versions, and a flush forgets them.
+        Family::Catalog => memtable_bytes.min(2 << 20),
+        Family::Item | Family::Index => memtable_bytes,
+        Family::Id | Family::Expiry | Family::Feed => memtable_bytes / 2,
+    }
+}
+
 /// Has the memtables of all keyspaces written to tables, soon.
-fn request_flush(keyspaces: &[Keyspace]) -> fjall::Result<()> {
+fn flush_soon(keyspaces: &[Keyspace]) -> fjall::Result<()> {
     keyspaces.iter().try_for_each(|keyspace| keyspace.rotate_memtable().map(drop))
 }
 
@@ -227,25 +254,24 @@ impl Journal {
         Ok(Self { number, bytes, bytes_max, flush_at: bytes_max, since_flush: 0 })
     }
 
-    /// Counts what was written, and flushes when it is time.
-    fn grow(&mut self, store: &Store, group_bytes: u64) -> fjall::Result<()> {
+    /// Counts what was written, and says whether all memtables must be flushed now.
+    fn grow(&mut self, store: &Store, group_bytes: u64) -> bool {
         /// fjall may not have come to it yet, or not be over its own limit: ask again after so much.
         const ASK_AGAIN_BYTES: u64 = 4 << 20;
 
         self.bytes += group_bytes;
         self.since_flush += group_bytes;
         if self.bytes < self.flush_at {
-            return Ok(());
+            return false;
         }
         if store.directory.journal_exists(self.number + 1) {
             self.number += 1;
             self.bytes = self.since_flush;
             self.flush_at = self.bytes_max;
-        } else {
-            self.since_flush = 0;
-            self.flush_at = self.bytes + ASK_AGAIN_BYTES;
-            request_flush(&store.keyspaces)?;
+            return false;
         }
-        Ok(())
+        self.since_flush = 0;
+        self.flush_at = self.bytes + ASK_AGAIN_BYTES;
+        true
     }
 }

@@ -1,0 +1,50 @@
+//! What the database promises: the scripts in `testscripts`, one a contract rule, and random histories.
+
+mod histories;
+mod scripts;
+
+use std::sync::Arc;
+
+use model::clock::{Clock, Timestamp, VirtualClock};
+use storage::Engine;
+use storage::memory::Memory;
+
+use crate::{Container, Db, Options};
+
+/// A database on an engine of its own, under a clock that stands still, with one container.
+struct World {
+    engine: Arc<dyn Engine>,
+    clock: Arc<VirtualClock>,
+    options: Options,
+    db: Db,
+}
+
+const START: Timestamp = Timestamp(1_000_000);
+
+impl World {
+    async fn new(engine: Arc<dyn Engine>, options: Options) -> Self {
+        let clock = Arc::new(VirtualClock::frozen(START));
+        let db = Db::open(engine.clone(), clock.clone(), options).await.unwrap();
+        db.create_database(&serde_json::json!({"id": "d"}), None).await.unwrap();
+        Self { engine, clock, options, db }
+    }
+
+    async fn in_memory(options: Options) -> Self {
+        Self::new(Arc::new(Memory::new()), options).await
+    }
+
+    /// Another process on the same store, whose machine's clock says `time`.
+    async fn restart(&mut self, time: Timestamp) {
+        self.db.keep_clock().await.unwrap();
+        self.clock = Arc::new(VirtualClock::frozen(time));
+        self.db = Db::open(self.engine.clone(), self.clock.clone(), self.options).await.unwrap();
+    }
+
+    fn container(&self) -> Arc<Container> {
+        self.db.container("d", "c").unwrap()
+    }
+
+    fn secs(&self) -> u64 {
+        self.clock.now().since(START)
+    }
+}

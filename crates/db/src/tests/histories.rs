@@ -1,0 +1,282 @@
+//! Random histories against a naive model that looks at every item every second.
+//!
+//! The model is the contract read aloud: each second, each item whose `_ts` + effective ttl has come is dead, and stays dead. After
+//! every step the database must show exactly the model's living items, by every way of reading, before and after any purge.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use model::partition_key::PartitionKey;
+use serde_json::{Value, json};
+use storage::Engine;
+use storage::embedded::{self, Embedded};
+use storage::memory::Memory;
+use storage::testing::Mirror;
+
+use super::{START, World};
+use crate::items::{PageRequest, ReadOptions, Scope, Verb, Write};
+use crate::{ChangesRequest, Error, Options};
+
+const IDS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+const STEPS: usize = 60;
+
+#[derive(Default)]
+struct Model {
+    default: Option<i64>,
+    items: BTreeMap<&'static str, Expected>,
+    now: u64,
+}
+
+/// A living item of the model.
+#[derive(Clone)]
+struct Expected {
+    ts: u64,
+    ttl: Option<i64>,
+    etag: String,
+}
+
+impl Model {
+    /// One second passes, or a rule changes: who is dead now is dead for ever.
+    fn bury(&mut self) {
+        let (default, now) = (self.default, self.now);
+        self.items.retain(|_, item| {
+            let effective = match (default, item.ttl) {
+                (None, _) | (_, Some(-1)) | (Some(-1), None) => None,
+                (_, Some(own)) => Some(own),
+                (Some(default), None) => Some(default),
+            };
+            effective.is_none_or(|ttl| item.ts + ttl.cast_unsigned() > now)
+        });
+    }
+}
+
+#[test]
+fn ttl_r01_to_r24_random_histories_on_memory() {
+    run_seeds(200, || Arc::new(Memory::new()), false);
+}
+
+#[test]
+fn ttl_r01_to_r24_random_histories_on_both_engines() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut number = 0;
+    let engine = || -> Arc<dyn Engine> {
+        number += 1;
+        let path = folder.path().join(number.to_string());
+        let embedded = Embedded::open(path, embedded::Options::default()).unwrap();
+        Arc::new(Mirror::new(Arc::new(Memory::new()), Arc::new(embedded)))
+    };
+    run_seeds(4, engine, false);
+}
+
+#[test]
+fn ttl_r20_random_histories_under_throttling() {
+    run_seeds(50, || Arc::new(Memory::new()), true);
+}
+
+/// Runs so many seeds, or as many as `SIDEREAL_TEST_SEEDS` says; `SIDEREAL_TEST_SEED` runs one again.
+fn run_seeds(count: u64, mut engine: impl FnMut() -> Arc<dyn Engine>, throttle: bool) {
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
+    let seeds = match number("SIDEREAL_TEST_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("SIDEREAL_TEST_SEEDS").unwrap_or(count),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    for seed in seeds {
+        runtime.block_on(run_history(seed, engine(), throttle));
+    }
+}
+
+async fn run_history(seed: u64, engine: Arc<dyn Engine>, throttle: bool) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut world = World::new(engine, Options { throttle }).await;
+    let mut model = Model::default();
+    world.db.create_container("d", &definition(None), None).await.unwrap();
+    let mut log = Vec::new();
+    for _ in 0..STEPS {
+        log.push(step(&mut random, &mut world, &mut model).await);
+        if let Err(difference) = compare(&world, &model).await {
+            panic!("{difference}\nseed {seed}, after\n  {}", log.join("\n  "));
+        }
+    }
+    world.db.purge_all().await.unwrap();
+    let (items, _) = world.container().usage();
+    assert_eq!(
+        items,
+        model.items.len() as u64,
+        "after the purge, seed {seed}:\n  {}",
+        log.join("\n  ")
+    );
+    let report = crate::check::run(&*world.engine, &mut |_, _| {}).await.unwrap();
+    assert_eq!(report.problems, Vec::<String>::new(), "seed {seed}:\n  {}", log.join("\n  "));
+}
+
+async fn step(random: &mut fastrand::Rng, world: &mut World, model: &mut Model) -> String {
+    match random.u8(0..20) {
+        0..10 => write(random, world, model).await,
+        10..15 => {
+            let secs = random.u64(1..8);
+            world.clock.advance(secs);
+            for _ in 0..secs {
+                model.now += 1;
+                model.bury();
+            }
+            format!("advance {secs}")
+        }
+        15..17 => {
+            let default = *random.choice(&[None, Some(-1), Some(1), Some(5), Some(10)]).unwrap();
+            world.db.replace_container("d", "c", &definition(default), None).await.unwrap();
+            model.default = default;
+            model.bury();
+            format!("default {default:?}")
+        }
+        17 => {
+            let report = world.db.purge().await.unwrap();
+            format!("purge: {report:?}")
+        }
+        18 => {
+            world.db.purge_all().await.unwrap();
+            "purge all".to_owned()
+        }
+        _ => {
+            // A machine's clock may have stepped back: the server's does not (R13).
+            let back = random.u64(0..20);
+            world.restart(START.plus(model.now).minus(back).unwrap()).await;
+            assert_eq!(world.secs(), model.now);
+            format!("restart {back} s back")
+        }
+    }
+}
+
+async fn write(random: &mut fastrand::Rng, world: &mut World, model: &mut Model) -> String {
+    let id = *random.choice(&IDS).unwrap();
+    let ttl = *random.choice(&[None, None, Some(-1), Some(1), Some(4), Some(12)]).unwrap();
+    let old = model.items.get(id).cloned();
+    let verb = match random.u8(0..5) {
+        0 | 1 => Verb::Create,
+        2 => Verb::Upsert,
+        3 => Verb::Replace(id.to_owned()),
+        _ => Verb::Delete(id.to_owned()),
+    };
+    let if_match = match (&old, random.u8(0..4)) {
+        (Some(old), 0) => Some(old.etag.clone()),
+        (_, 1) => Some("\"other\"".to_owned()),
+        _ => None,
+    };
+    let mut body = json!({"id": id, "pk": "p", "n": random.u8(..), "tags": [random.u8(0..3), "x"]});
+    if let Some(ttl) = ttl {
+        body["ttl"] = ttl.into();
+    }
+    let text = format!("{verb:?} {id} ttl {ttl:?} if {if_match:?}");
+    let write = Write {
+        verb: verb.clone(),
+        partition_key: Some(key()),
+        body: body.to_string().into(),
+        if_match: if_match.clone(),
+        if_none_match: None,
+    };
+    let result = world.db.write(&world.container(), write).await.result;
+    let matches = if_match.is_none_or(|etag| old.as_ref().is_none_or(|old| old.etag == etag));
+    let expected = match (&verb, &old) {
+        (Verb::Create, Some(_)) => Err("exists"),
+        (Verb::Replace(_) | Verb::Delete(_), None) => Err("not found"),
+        _ if !matches => Err("precondition"),
+        (Verb::Delete(_), Some(_)) => Ok("deleted"),
+        (_, Some(_)) => Ok("replaced"),
+        (_, None) => Ok("created"),
+    };
+    let outcome = match &result {
+        Ok(written) => Ok(match (written.created, &written.item) {
+            (true, _) => "created",
+            (false, Some(_)) => "replaced",
+            (false, None) => "deleted",
+        }),
+        Err(Error::Throttled { .. }) => return format!("{text}: throttled"),
+        Err(Error::Exists) => Err("exists"),
+        Err(Error::NotFound) => Err("not found"),
+        Err(Error::PreconditionFailed) => Err("precondition"),
+        Err(other) => panic!("{other}"),
+    };
+    assert_eq!(outcome, expected, "{text}");
+    if let Ok(written) = result {
+        match written.item {
+            None => drop(model.items.remove(id)),
+            Some(item) => {
+                let etag = item.etag.to_string();
+                model.items.insert(id, Expected { ts: model.now, ttl, etag });
+            }
+        }
+    }
+    format!("{text}: {outcome:?}")
+}
+
+/// Every way of reading must show the model's items and no others.
+async fn compare(world: &World, model: &Model) -> Result<(), String> {
+    let container = world.container();
+    let expected: BTreeMap<String, u64> =
+        model.items.iter().map(|(id, item)| ((*id).to_owned(), item.ts + START.0)).collect();
+    let same = |how: &str, found: BTreeMap<String, u64>| match found == expected {
+        true => Ok(()),
+        false => {
+            Err(format!("{how} shows {found:?} where {expected:?} is alive at +{}", model.now))
+        }
+    };
+    let mut read = BTreeMap::new();
+    for id in IDS {
+        match world.db.read(&container, &key(), id, ReadOptions::default()).await.result {
+            Ok(item) => read.extend(entries(&[item.body])),
+            Err(Error::NotFound) => {}
+            Err(Error::Throttled { .. }) => return Ok(()),
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+    same("a read", read)?;
+    for scope in [Scope::Container, Scope::Key(key())] {
+        let (mut listed, mut continuation) = (BTreeMap::new(), None);
+        loop {
+            let page = PageRequest { items_max: 2, continuation };
+            match world.db.list(&container, &scope, &page, ReadOptions::default()).await.result {
+                Ok(page) => {
+                    listed.extend(entries(&page.rows));
+                    continuation = page.continuation;
+                }
+                Err(Error::Throttled { .. }) => return Ok(()),
+                Err(error) => return Err(error.to_string()),
+            }
+            if continuation.is_none() {
+                break;
+            }
+        }
+        same("a list", listed)?;
+    }
+    match world
+        .db
+        .changes(&container, &Scope::Container, &ChangesRequest::Beginning, 100)
+        .await
+        .result
+    {
+        Ok(page) => same("the change feed", entries(&page.rows)),
+        Err(Error::Throttled { .. }) => Ok(()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn entries(rows: &[bytes::Bytes]) -> BTreeMap<String, u64> {
+    let entry = |row: &bytes::Bytes| {
+        let value: Value = serde_json::from_slice(row).unwrap();
+        (value["id"].as_str().unwrap().to_owned(), value["_ts"].as_u64().unwrap())
+    };
+    rows.iter().map(entry).collect()
+}
+
+fn definition(default: Option<i64>) -> Value {
+    let mut body =
+        json!({"id": "c", "partitionKey": {"paths": ["/pk"], "kind": "Hash", "version": 2}});
+    if let Some(default) = default {
+        body["defaultTtl"] = default.into();
+    }
+    body
+}
+
+fn key() -> PartitionKey {
+    PartitionKey::parse(r#"["p"]"#).unwrap()
+}

@@ -1,0 +1,359 @@
+//! Runs `testscripts`: a person's commands, and what the database answers.
+//!
+//! `container 20` (or `off`, `never`) creates the container `c` or replaces its default; `create a ttl=5 x=1` and its kin write
+//! items; `read`, `list`, `changes` read; `advance 5` moves the clock; `purge` removes what is dead; `keys FAMILY` shows what is stored.
+
+use std::error::Error as StdError;
+use std::fmt::Write as _;
+
+use goldenscript::{Command, Context, Runner};
+use model::partition_key::PartitionKey;
+use serde_json::{Map, Value, json};
+use storage::Family;
+
+use super::{START, World};
+use crate::items::{PageRequest, ReadOptions, Scope, Verb, Write};
+use crate::{ChangesRequest, Options, Result};
+
+#[test]
+fn scripts() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/testscripts");
+    let mut count = 0;
+    for folder in std::fs::read_dir(root).unwrap() {
+        for script in std::fs::read_dir(folder.unwrap().path()).unwrap() {
+            let mut session = Session::new();
+            goldenscript::run(&mut session, script.unwrap().path()).unwrap();
+            count += 1;
+        }
+    }
+    assert!(count > 20, "only {count} scripts were found");
+}
+
+struct Session {
+    runtime: tokio::runtime::Runtime,
+    world: World,
+    /// `_etag`s that a script has kept by name.
+    etags: Map<String, Value>,
+}
+
+type Output = std::result::Result<String, Box<dyn StdError>>;
+
+impl Session {
+    fn new() -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let world = runtime.block_on(World::in_memory(Options::default()));
+        Self { runtime, world, etags: Map::new() }
+    }
+}
+
+impl Runner for Session {
+    type Command = Command;
+
+    fn run(&mut self, command: &Command, _: &Context) -> Output {
+        let Self { runtime, world, etags } = self;
+        runtime.block_on(async {
+            match command.name.as_str() {
+                "container" => container(world, command).await,
+                "replace-container" => replace_container(world, command).await,
+                "drop-container" => {
+                    world.db.delete_container("d", "c", None).await?;
+                    Ok(String::new())
+                }
+                "throttle" => {
+                    *world = World::in_memory(Options { throttle: true }).await;
+                    Ok(String::new())
+                }
+                "create" | "upsert" | "replace" | "delete" => write(world, etags, command).await,
+                "raw" => raw(world, command).await,
+                "read" => read(world, etags, command).await,
+                "list" => list(world, command).await,
+                "changes" => changes(world, command).await,
+                "advance" => {
+                    let mut args = command.consume_args();
+                    let secs = args.next_pos().ok_or("how many seconds?")?.parse()?;
+                    world.clock.advance(secs);
+                    Ok(String::new())
+                }
+                "restart" => restart(world, command).await,
+                "purge" => purge(world, command).await,
+                "lag" => lag(world).await,
+                "keys" => keys(world, command).await,
+                "ttl" => ttl_state(world),
+                other => Err(format!("unknown command {other}").into()),
+            }
+        })
+    }
+}
+
+async fn container(world: &World, command: &Command) -> Output {
+    let mut args = command.consume_args();
+    let mut body =
+        json!({"id": "c", "partitionKey": {"paths": ["/pk"], "kind": "Hash", "version": 2}});
+    if let Some(throughput) = args.take_key("throughput") {
+        let throughput = crate::Throughput::Manual(throughput.parse()?);
+        set_default(&mut body, args.next_pos());
+        world.db.create_container("d", &body, Some(throughput)).await?;
+        return Ok(String::new());
+    }
+    if let Some(paths) = args.take_key("unique") {
+        body["uniqueKeyPolicy"] =
+            json!({"uniqueKeys": [{"paths": paths.split(',').collect::<Vec<_>>()}]});
+    }
+    if let Some(mode) = args.take_key("indexing") {
+        body["indexingPolicy"] = json!({"indexingMode": mode});
+    }
+    if let Some(excluded) = args.take_key("excluded") {
+        let included = if excluded == "/*" { json!([]) } else { json!([{"path": "/*"}]) };
+        body["indexingPolicy"] =
+            json!({"includedPaths": included, "excludedPaths": [{"path": excluded}]});
+    }
+    set_default(&mut body, args.next_pos());
+    args.reject_next()?;
+    match world.db.container("d", "c") {
+        Ok(_) => world.db.replace_container("d", "c", &body, None).await?,
+        Err(_) => world.db.create_container("d", &body, None).await?,
+    };
+    Ok(String::new())
+}
+
+/// Replaces the container by what a client sends that read it and changed some properties: `name=json`, `name=` removes.
+async fn replace_container(world: &World, command: &Command) -> Output {
+    let mut body = world.container().to_json();
+    let mut args = command.consume_args();
+    while let Some((name, text)) = args.next_key() {
+        match text {
+            "" => drop(body.as_object_mut().ok_or("an object")?.remove(name)),
+            text => body[name] = serde_json::from_str(text)?,
+        }
+    }
+    world.db.replace_container("d", "c", &body, None).await?;
+    Ok(String::new())
+}
+
+fn set_default(body: &mut Value, text: Option<&str>) {
+    match text {
+        None | Some("off") => {}
+        Some("null") => body["defaultTtl"] = Value::Null,
+        Some("never") => body["defaultTtl"] = json!(-1),
+        Some(text) => {
+            body["defaultTtl"] = serde_json::from_str(text).unwrap_or_else(|_| json!(text))
+        }
+    }
+}
+
+/// `create a b ttl=5 x=1 pk=k if-match=NAME keep=NAME`
+async fn write(world: &World, etags: &mut Map<String, Value>, command: &Command) -> Output {
+    let mut args = command.consume_args();
+    let if_match = args.take_key("if-match").map(|name| match etags.get(name) {
+        Some(etag) => etag.as_str().unwrap_or_default().to_owned(),
+        None => name.to_owned(),
+    });
+    let if_none_match = args.take_key("if-none-match").map(str::to_owned);
+    let keep = args.take_key("keep");
+    let mut members = Map::new();
+    while let Some((name, text)) = args.next_key() {
+        let value = serde_json::from_str(text).unwrap_or_else(|_| json!(text));
+        members.insert(name.to_owned(), value);
+    }
+    let key = members.get("pk").cloned().unwrap_or_else(|| json!("p"));
+    let mut output = String::new();
+    while let Some(id) = args.next_pos() {
+        let mut body = Map::new();
+        body.insert("id".into(), id.into());
+        body.insert("pk".into(), key.clone());
+        body.extend(members.clone());
+        let verb = match command.name.as_str() {
+            "create" => Verb::Create,
+            "upsert" => Verb::Upsert,
+            "replace" => Verb::Replace(id.to_owned()),
+            _ => Verb::Delete(id.to_owned()),
+        };
+        let write = Write {
+            verb,
+            partition_key: Some(key_of(&key)),
+            body: Value::Object(body).to_string().into(),
+            if_match: if_match.clone(),
+            if_none_match: if_none_match.clone(),
+        };
+        let reply = world.db.write(&world.container(), write).await;
+        let text = match reply.result {
+            Ok(written) => {
+                if let (Some(keep), Some(item)) = (&keep, &written.item) {
+                    etags.insert(keep.to_string(), item.etag.to_string().into());
+                }
+                match (written.created, written.item.is_some()) {
+                    (true, _) => "created".to_owned(),
+                    (false, true) => "replaced".to_owned(),
+                    (false, false) => "deleted".to_owned(),
+                }
+            }
+            Err(error) => error.to_string(),
+        };
+        writeln!(output, "{id}: {text}")?;
+    }
+    Ok(output)
+}
+
+/// `raw '{"id": 1}' [pk='["p"]']`: a create with this very body.
+async fn raw(world: &World, command: &Command) -> Output {
+    let mut args = command.consume_args();
+    let key = args.take_key("pk").unwrap_or(r#"["p"]"#);
+    let body = args.next_pos().ok_or("a body")?.to_owned();
+    let write = Write {
+        verb: Verb::Create,
+        partition_key: Some(PartitionKey::parse(key).map_err(|bad| format!("{bad:?}"))?),
+        body: body.into(),
+        if_match: None,
+        if_none_match: None,
+    };
+    match world.db.write(&world.container(), write).await.result {
+        Ok(_) => Ok("created".into()),
+        Err(error) => Ok(error.to_string()),
+    }
+}
+
+/// `read a b [pk=k] [full=true] [keep=NAME]`
+async fn read(world: &World, etags: &mut Map<String, Value>, command: &Command) -> Output {
+    let mut args = command.consume_args();
+    let key = args.take_key("pk").map_or_else(|| json!("p"), |text| json!(text));
+    let full = args.take_key("full").is_some();
+    let keep = args.take_key("keep");
+    let mut output = String::new();
+    while let Some(id) = args.next_pos() {
+        let reply =
+            world.db.read(&world.container(), &key_of(&key), id, ReadOptions::default()).await;
+        let text = match reply.result {
+            Ok(item) => {
+                if let Some(keep) = &keep {
+                    etags.insert(keep.to_string(), item.etag.to_string().into());
+                }
+                let value: Value = serde_json::from_slice(&item.body)?;
+                match full {
+                    true => String::from_utf8(item.body.to_vec())?,
+                    false => {
+                        format!("live, _ts {}", value["_ts"].as_u64().unwrap_or_default() - START.0)
+                    }
+                }
+            }
+            Err(crate::Error::NotFound) => "not found".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        writeln!(output, "{id}: {text}")?;
+    }
+    Ok(output)
+}
+
+/// `list [pk=k] [page=n]`: ids, a line a page.
+async fn list(world: &World, command: &Command) -> Output {
+    let mut args = command.consume_args();
+    let scope = match args.take_key("pk") {
+        Some(key) => Scope::Key(key_of(&json!(key))),
+        None => Scope::Container,
+    };
+    let items_max = args.take_key("page").map_or(Ok(100), str::parse)?;
+    let mut output = String::new();
+    let mut continuation = None;
+    loop {
+        let page = PageRequest { items_max, continuation };
+        let page =
+            world.db.list(&world.container(), &scope, &page, ReadOptions::default()).await.result?;
+        writeln!(output, "{}", ids(&page.rows)?)?;
+        continuation = page.continuation;
+        if continuation.is_none() {
+            return Ok(output);
+        }
+    }
+}
+
+/// `changes [from=beginning|now|SECONDS|ETAG] [page=n]`
+async fn changes(world: &World, command: &Command) -> Output {
+    let mut args = command.consume_args();
+    let items_max = args.take_key("page").map_or(Ok(100), str::parse)?;
+    let from = match args.take_key("from") {
+        None | Some("beginning") => ChangesRequest::Beginning,
+        Some("now") => ChangesRequest::Now,
+        Some(text) if text.starts_with('+') => {
+            ChangesRequest::Since(START.plus(text[1..].parse()?))
+        }
+        Some(etag) => ChangesRequest::After(etag.to_owned()),
+    };
+    let page =
+        world.db.changes(&world.container(), &Scope::Container, &from, items_max).await.result?;
+    Ok(format!("{} then {}", ids(&page.rows)?, page.continuation.unwrap_or_default()))
+}
+
+/// `restart [back=SECONDS]`: a new process, whose machine's clock may have stepped back.
+async fn restart(world: &mut World, command: &Command) -> Output {
+    let back = command.consume_args().take_key("back").map_or(Ok(0), str::parse)?;
+    let now = START.plus(world.secs()).minus(back).ok_or("too far back")?;
+    world.restart(now).await;
+    Ok(format!("now +{}", world.secs()))
+}
+
+/// `purge [budget=true]`: all that is dead, or one round within what clients have left over.
+async fn purge(world: &World, command: &Command) -> Output {
+    let report = match command.consume_args().take_key("budget") {
+        Some(_) => world.db.purge().await?,
+        None => world.db.purge_all().await?,
+    };
+    let due = report.next_due.map_or("never".to_owned(), |at| format!("+{}", at.since(START)));
+    let more = if report.more { ", more" } else { "" };
+    let waits = if report.throttled { ", waits for request units" } else { "" };
+    Ok(format!("purged {}{more}{waits}, next due {due}", report.purged))
+}
+
+async fn lag(world: &World) -> Output {
+    let mut output = String::new();
+    for lag in world.db.lag().await? {
+        writeln!(
+            output,
+            "{}: {} items, {} s behind, {} purged",
+            lag.container, lag.items, lag.secs, lag.purged
+        )?;
+    }
+    Ok(output)
+}
+
+/// What is stored in a family: counts, or for `keys` of the catalog nothing, because its rows are not a matter of rules.
+async fn keys(world: &World, command: &Command) -> Output {
+    let snapshot = world.engine.snapshot();
+    let mut output = String::new();
+    let mut args = command.consume_args();
+    while let Some(name) = args.next_pos() {
+        let family = match name {
+            "item" => Family::Item,
+            "id" => Family::Id,
+            "index" => Family::Index,
+            "expiry" => Family::Expiry,
+            "feed" => Family::Feed,
+            other => return Err(format!("unknown family {other}").into()),
+        };
+        let all = bytes::Bytes::new()..storage::keycode::prefix_end(&[]);
+        let pairs = snapshot.scan(family, all, storage::Direction::Forward, 1_000).await?;
+        writeln!(output, "{name}: {}", pairs.len())?;
+    }
+    Ok(output)
+}
+
+fn ttl_state(world: &World) -> Output {
+    let state = world.container().ttl();
+    let mark = |mark: Option<model::clock::Timestamp>| {
+        mark.map_or("none".to_owned(), |mark| {
+            (mark.0.cast_signed() - START.0.cast_signed()).to_string()
+        })
+    };
+    let (inherited, own) = (mark(state.inherited_mark), mark(state.own_mark));
+    Ok(format!("default {:?}, inherited mark {inherited}, own mark {own}", state.default))
+}
+
+fn ids(rows: &[bytes::Bytes]) -> Result<String> {
+    let id = |row: &bytes::Bytes| {
+        let value: Value = serde_json::from_slice(row).unwrap();
+        value["id"].as_str().unwrap_or_default().to_owned()
+    };
+    Ok(format!("[{}]", rows.iter().map(id).collect::<Vec<_>>().join(" ")))
+}
+
+fn key_of(value: &Value) -> PartitionKey {
+    PartitionKey::parse(&json!([value]).to_string()).unwrap()
+}

@@ -1,0 +1,191 @@
+//! From the tree of the text to a [`Block`] that can run: names become numbers, parameters and
+//! literals constants, functions pointers; and everything that can be refused is refused here.
+
+mod clauses;
+mod expressions;
+
+use serde_json::Value as Json;
+
+use crate::error::{Diagnostic, Error, Result, Span};
+use crate::eval::Env;
+use crate::expr::{Aggregate, Block, Expr};
+use crate::functions::Host;
+use crate::item::Item;
+use crate::sql::{self, ast};
+
+/// A query that has passed all checks and can be run, any number of times.
+#[derive(Clone, Debug)]
+pub struct Compiled {
+    /// The tree of its text.
+    pub(crate) tree: ast::Query,
+    /// What runs.
+    pub(crate) block: Block,
+    /// The fields of the item that it names.
+    pub(crate) fields: Vec<String>,
+    /// How many places for rows of sources it needs.
+    pub(crate) slots: usize,
+}
+
+/// What a query may refer to besides the item and its parameters.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The container's computed properties: name, and the text `SELECT VALUE … FROM c`.
+    pub computed: Vec<(String, String)>,
+}
+
+impl Compiled {
+    /// Reads a query, binds its parameters (named with their `@`) and checks it.
+    pub fn new(text: &str, parameters: &[(String, Json)], options: &Options) -> Result<Self> {
+        let tree = sql::parse(text)?;
+        Self::from_tree(tree, parameters, options).map_err(|error| located(error, text))
+    }
+
+    /// Reads the condition of a patch, `from c where …`, as a query that gives `true` for each item
+    /// that meets it.
+    pub fn condition(text: &str) -> Result<Self> {
+        let (alias, filter) = sql::parse_condition(text)?;
+        let tree = ast::Query::matching(alias, filter);
+        Self::from_tree(tree, &[], &Options::default()).map_err(|error| located(error, text))
+    }
+
+    fn from_tree(
+        tree: ast::Query,
+        parameters: &[(String, Json)],
+        options: &Options,
+    ) -> Result<Self> {
+        let mut compiler = Compiler {
+            parameters,
+            computed: &options.computed,
+            fields: Vec::new(),
+            slots: 0,
+            scopes: Vec::new(),
+            group: None,
+        };
+        let block = compiler.block(&tree)?;
+        let Compiler { fields, slots, .. } = compiler;
+        Ok(Self { tree, block, fields, slots })
+    }
+
+    /// Whether the query gives rows as it meets items; otherwise only once it has seen all.
+    pub fn is_streaming(&self) -> bool {
+        self.block.is_streaming()
+    }
+
+    /// The tree of the text.
+    pub fn tree(&self) -> &ast::Query {
+        &self.tree
+    }
+}
+
+impl ast::Query {
+    /// `SELECT VALUE true FROM alias WHERE filter`.
+    fn matching(alias: String, filter: ast::Expr) -> Self {
+        let span = Span::default();
+        let value = ast::Expr { kind: ast::ExprKind::Bool(true), span, depth: 1 };
+        let collection = ast::Collection::Path { root: alias, steps: Vec::new() };
+        let first = ast::Source { iterate: false, alias: None, collection, span };
+        Self {
+            select: ast::Select {
+                distinct: false,
+                top: None,
+                spec: ast::SelectSpec::Value(value),
+                span,
+            },
+            from: Some(ast::From { first, joins: Vec::new() }),
+            filter: Some(filter),
+            group_by: Vec::new(),
+            order_by: None,
+            offset_limit: None,
+        }
+    }
+}
+
+fn located(error: Error, text: &str) -> Error {
+    match error {
+        Error::Text(diagnostics) => Error::Text(diagnostics.locate(text)),
+        other => other,
+    }
+}
+
+/// What a name in the text stands for.
+#[derive(Clone, Copy, Debug)]
+enum Binding {
+    /// The item itself.
+    Item,
+    /// The current row of a source.
+    Slot(usize),
+}
+
+/// The names that one FROM clause brings.
+type Scope = Vec<(String, Binding)>;
+
+/// While the SELECT list of a grouped query is compiled: what may be used in place of raw rows.
+struct Grouping {
+    keys: Vec<ast::Expr>,
+    aggregates: Vec<Aggregate>,
+    /// Names of scopes below this number are those of single rows, which the group no longer has.
+    scopes_hidden: usize,
+}
+
+struct Compiler<'q> {
+    parameters: &'q [(String, Json)],
+    computed: &'q [(String, String)],
+    fields: Vec<String>,
+    slots: usize,
+    scopes: Vec<Scope>,
+    group: Option<Grouping>,
+}
+
+impl Compiler<'_> {
+    fn new_slot(&mut self) -> usize {
+        self.slots += 1;
+        self.slots - 1
+    }
+
+    /// The number of a field of the item.
+    fn field(&mut self, name: &str) -> usize {
+        let known = self.fields.iter().position(|field| field == name);
+        known.unwrap_or_else(|| {
+            self.fields.push(name.to_owned());
+            self.fields.len() - 1
+        })
+    }
+
+    /// What a name stands for, the innermost meaning first.
+    fn resolve(&self, name: &str, span: Span) -> Result<Binding> {
+        let mut names = self.scopes.iter().rev().flat_map(|scope| scope.iter().rev());
+        let found = names.find(|(known, _)| known == name).map(|(_, binding)| *binding);
+        found.ok_or_else(|| unresolved(name, span))
+    }
+}
+
+fn unresolved(name: &str, span: Span) -> Error {
+    let message = format!("Identifier '{name}' could not be resolved.");
+    Diagnostic::at(span, "SC2001", message).into()
+}
+
+/// The constant that an expression of constants comes to; other expressions as they are.
+fn fold(expr: Expr) -> Expr {
+    let foldable = match &expr {
+        Expr::Unary(_, a) | Expr::Member(a, _) | Expr::InSet(a, ..) => a.is_constant(),
+        Expr::Binary(_, a, b) | Expr::Index(a, b) | Expr::Coalesce(a, b) => {
+            a.is_constant() && b.is_constant()
+        }
+        Expr::Conditional(a, b, c) => a.is_constant() && b.is_constant() && c.is_constant(),
+        Expr::And(all) | Expr::Or(all) | Expr::Array(all) => all.iter().all(Expr::is_constant),
+        Expr::Object(members) => members.iter().all(|(_, value)| value.is_constant()),
+        Expr::In(a, list) => a.is_constant() && list.iter().all(Expr::is_constant),
+        Expr::Like(a, b, c) => {
+            a.is_constant() && b.is_constant() && c.as_ref().is_none_or(|c| c.is_constant())
+        }
+        Expr::Call(function, args) => function.pure && args.iter().all(Expr::is_constant),
+        _ => false,
+    };
+    if !foldable {
+        return expr;
+    }
+    const STEPS_MAX: u64 = 1_000_000;
+    let host = Host::new(0, 0, STEPS_MAX);
+    let value = Env::new(Item::new(b"{}", &[]), 0, &host).eval(&expr).map(|value| value.to_json());
+    value.map_or(expr, Expr::Constant)
+}

@@ -1,0 +1,153 @@
+//! Runs every script under `testscripts/`: items and queries in, rows out.
+//!
+//! A line after `>` is one of
+//! - an item, `{…}`: kept, under the next ordinal;
+//! - a parameter, `@name = value`;
+//! - anything else: a query over the items kept so far; it is shown again above its rows.
+//!
+//! `clear` forgets items and parameters. A tag in brackets asks for more or other output: `[info]` the
+//! plan that SDKs get, `[plan]` what an index could serve, `[condition]` which items meet a patch
+//! condition, `[text]` the text printed back.
+
+use std::collections::BTreeSet;
+use std::error::Error;
+use std::fmt::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+use query::{Compiled, Context, Flow, Options, Pipeline, Udfs};
+use serde_json::Value as Json;
+
+/// The moment at which every script runs: 2024-02-29T12:34:56.789Z.
+const NOW_MILLIS: i64 = 1_709_210_096_789;
+
+#[derive(Default)]
+struct Runner {
+    items: Vec<String>,
+    parameters: Vec<(String, Json)>,
+    computed: Vec<(String, String)>,
+}
+
+impl goldenscript::Runner for Runner {
+    type Command = goldenscript::Command;
+
+    fn run(
+        &mut self,
+        command: &goldenscript::Command,
+        context: &goldenscript::Context,
+    ) -> Result<String, Box<dyn Error>> {
+        let text = command.name.trim();
+        if text == "clear" {
+            *self = Self::default();
+            return Ok(String::new());
+        }
+        if text.starts_with('{') {
+            self.items.push(serde_json::from_str::<Json>(text)?.to_string());
+            return Ok(String::new());
+        }
+        if let Some((name, value)) = text.split_once('=').filter(|_| text.starts_with('@')) {
+            let name = name.trim().to_owned();
+            self.parameters.retain(|(known, _)| *known != name);
+            self.parameters.push((name, serde_json::from_str(value.trim())?));
+            return Ok(String::new());
+        }
+        if let Some((name, query)) = text.strip_prefix("computed ").and_then(|t| t.split_once('='))
+        {
+            self.computed.push((name.trim().to_owned(), query.trim().to_owned()));
+            return Ok(String::new());
+        }
+        let mut out = format!("{text}\n");
+        let result = if context.tags.contains("condition") {
+            self.condition(text, &mut out)
+        } else {
+            self.query(text, &context.tags, &mut out)
+        };
+        if let Err(error) = result {
+            writeln!(out, "  error: {error}")?;
+        }
+        Ok(out)
+    }
+}
+
+impl Runner {
+    fn query(
+        &self,
+        text: &str,
+        tags: &BTreeSet<String>,
+        out: &mut String,
+    ) -> Result<(), Box<dyn Error>> {
+        let options = Options { computed: self.computed.clone() };
+        let query = Arc::new(Compiled::new(text, &self.parameters, &options)?);
+        if tags.contains("text") {
+            let printed = query::sql::print::query(query.tree());
+            assert_eq!(query::sql::print::query(&query::sql::parse(&printed)?), printed);
+            writeln!(out, "  {printed}")?;
+            return Ok(());
+        }
+        let context = Context {
+            now_millis: NOW_MILLIS,
+            udfs: Some(Arc::new(TestUdfs)),
+            ..Context::default()
+        };
+        let mut pipeline = Pipeline::new(query, &context);
+        for (ordinal, item) in self.items.iter().enumerate() {
+            let flow = pipeline.push(item.as_bytes(), ordinal as u64)?;
+            write_rows(out, &pipeline.take_rows())?;
+            if flow == Flow::Done {
+                break;
+            }
+        }
+        write_rows(out, &pipeline.finish()?)?;
+        Ok(())
+    }
+
+    fn condition(&self, text: &str, out: &mut String) -> Result<(), Box<dyn Error>> {
+        let condition = Compiled::condition(text)?;
+        for item in &self.items {
+            let matches = condition.matches(item.as_bytes(), &Context::default())?;
+            writeln!(out, "  {matches} {item}")?;
+        }
+        Ok(())
+    }
+}
+
+fn write_rows(out: &mut String, rows: &query::Rows) -> Result<(), Box<dyn Error>> {
+    for row in rows.iter() {
+        serde_json::from_slice::<Json>(row)?;
+        writeln!(out, "  {}", str::from_utf8(row)?)?;
+    }
+    Ok(())
+}
+
+/// `udf.double(n)` doubles; `udf.fail()` fails; any other is unknown.
+struct TestUdfs;
+
+impl Udfs for TestUdfs {
+    fn call(&self, name: &str, args: &[Option<Json>]) -> Result<Option<Json>, String> {
+        match name {
+            "double" => {
+                let number = args.first().and_then(|arg| arg.as_ref()?.as_f64());
+                Ok(number.map(|n| Json::from(2.0 * n)))
+            }
+            "fail" => Err("it failed".to_owned()),
+            _ => Err(format!("no function {name}")),
+        }
+    }
+}
+
+#[test]
+fn scripts() {
+    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("testscripts")];
+    while let Some(folder) = folders.pop() {
+        let mut entries: Vec<_> =
+            std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+        entries.sort();
+        for path in entries {
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                goldenscript::run(&mut Runner::default(), &path).unwrap();
+            }
+        }
+    }
+}
