@@ -1,1 +1,227 @@
-//! Stub.
+//! The NoSQL front end: REST in, [`db::Db`] calls out.
+//!
+//! It translates and decides nothing: no rule about items, TTL or etags lives here. [`FrontEnd::answer`] turns one request into one
+//! response without knowing about sockets; [`Listener`] has the sockets. The route table is [`routes::route`].
+//!
+//! A request is looked at in this order: path, signature ([`auth`]), body, version of the wire, route. Every refusal has the
+//! service's envelope ([`error`]); a panic in a handler is a bug in us, is logged, and becomes a 500 for that request alone.
+
+mod absent;
+mod account;
+mod admin;
+mod answer;
+pub mod auth;
+mod binary_json;
+mod body;
+mod call;
+mod changes;
+mod containers;
+mod cors;
+mod databases;
+mod date;
+mod error;
+mod feed;
+mod headers;
+mod items;
+mod listener;
+mod metrics;
+mod offers;
+mod path;
+mod patience;
+mod pkranges;
+mod query;
+mod routes;
+#[cfg(test)]
+mod script_tests;
+
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
+
+use bytes::Bytes;
+use db::Db;
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Body;
+use model::clock::Clock;
+
+pub use auth::{Access, BadKey, Keys, WELL_KNOWN_KEY};
+pub use call::Peer;
+pub use listener::{Limits, Listener};
+
+use answer::Answer;
+use auth::Signed;
+use call::Call;
+use error::{Failure, Result};
+use metrics::Metrics;
+use path::Decoded;
+
+/// How a front end behaves.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Web origins that browsers may call from, beside those of this machine.
+    pub origins: Vec<String>,
+    /// The certificate that clients must trust, as PEM; shown where the emulator shows its own.
+    pub certificate: Option<Bytes>,
+}
+
+/// The front end of one account.
+pub struct FrontEnd {
+    db: Db,
+    keys: Keys,
+    /// The machine's clock: signatures are dated by it, whatever the database's clock says.
+    clock: Arc<dyn Clock>,
+    options: Options,
+    metrics: Metrics,
+    stopping: AtomicBool,
+}
+
+impl FrontEnd {
+    /// The front end of `db`. Signatures are dated by `clock`.
+    pub fn new(db: Db, keys: Keys, clock: Arc<dyn Clock>, options: Options) -> Self {
+        let metrics = Metrics::default();
+        Self { db, keys, clock, options, metrics, stopping: AtomicBool::new(false) }
+    }
+
+    /// Answers one request.
+    pub async fn answer<B>(&self, request: Request<B>, peer: Peer) -> Response<Full<Bytes>>
+    where
+        B: Body<Data = Bytes>,
+    {
+        let started = self.clock.stopwatch();
+        let (head, body) = request.into_parts();
+        let activity_id = activity_id(&head);
+        let handled = catch(self.handle(&head, body, peer)).await;
+        let mut answer = handled.unwrap_or_else(|failure| {
+            if failure.status().is_server_error() {
+                log::error!("{} {}: {}", head.method, head.uri.path(), failure.text());
+            }
+            failure.into_answer(&activity_id)
+        });
+        self.metrics.count(&head, answer.status, self.clock.stopwatch().saturating_sub(started));
+        if let Some(origin) = head.headers.get(http::header::ORIGIN) {
+            cors::allow(&mut answer.headers, origin, &head.headers, &self.options.origins);
+        }
+        answer.headers.insert(&headers::ACTIVITY_ID, activity_id);
+        answer
+            .headers
+            .insert(&headers::GATEWAY_VERSION, HeaderValue::from_static("version=2.14.0"));
+        answer
+            .headers
+            .insert(&headers::SERVICE_VERSION, HeaderValue::from_static("version=2.14.0.0"));
+        answer.headers.insert(&headers::SCHEMA_VERSION, HeaderValue::from_static("1.19"));
+        let body = if head.method == Method::HEAD { Bytes::new() } else { answer.body };
+        let mut response = Response::new(Full::new(body));
+        *response.status_mut() = answer.status;
+        *response.headers_mut() = answer.headers;
+        response
+    }
+
+    /// From now on [`FrontEnd::answer`] tells probes that the server is stopping.
+    pub fn stop(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+    }
+
+    async fn handle<B>(&self, head: &http::request::Parts, body: B, peer: Peer) -> Result<Answer>
+    where
+        B: Body<Data = Bytes>,
+    {
+        let path = head.uri.path();
+        if head.method == Method::OPTIONS {
+            return Ok(cors::preflight(&head.headers, &self.options.origins));
+        }
+        let decoded = Decoded::new(path)?;
+        let Some(segments) = decoded.segments() else { return Err(absent::unknown_route(path)) };
+        let parts = segments.as_slice();
+        if let Some(answer) = routes::open(self, parts) {
+            return Ok(answer);
+        }
+        if let Err(failure) = self.authorize(head, parts, peer) {
+            body::discard(body).await;
+            return Err(failure);
+        }
+        let body = body::read(body).await?;
+        if !routes::is_operator(parts) {
+            routes::check_version(&head.headers)?;
+        }
+        let mut call = Call {
+            db: &self.db,
+            method: &head.method,
+            headers: &head.headers,
+            host: host(head),
+            peer,
+            body,
+        };
+        routes::route(self, &mut call, parts, path).await
+    }
+
+    fn authorize(&self, head: &http::request::Parts, parts: &[&str], peer: Peer) -> Result<()> {
+        // On one's own machine, with the key that everybody knows, there is nothing to hide from a scraper.
+        if parts == ["metrics"] && peer.local && self.keys.has_well_known() {
+            return Ok(());
+        }
+        let resolved;
+        let resolved_segments;
+        let (mut parts, mut raw) = (parts, head.uri.path());
+        if parts == ["addresses"] {
+            // Signed as the resource whose addresses are asked for.
+            raw = resolve_for(head.uri.query().unwrap_or_default()).unwrap_or_default();
+            resolved = Decoded::new(raw)?;
+            resolved_segments = resolved.segments().ok_or_else(|| absent::unknown_route(raw))?;
+            parts = resolved_segments.as_slice();
+        }
+        let operator = routes::is_operator(parts);
+        let signed =
+            Signed { method: head.method.as_str(), parts, raw, headers: &head.headers, operator };
+        match self.keys.check(&signed, self.clock.now())? {
+            Access::ReadOnly if !routes::is_read(&head.method, &head.headers) => {
+                Err(auth::insufficient())
+            }
+            Access::Full | Access::ReadOnly => Ok(()),
+        }
+    }
+}
+
+/// Host and port that the client used. HTTP/2 has them in the request line.
+fn host(head: &http::request::Parts) -> &str {
+    let header = head.headers.get(http::header::HOST).and_then(|host| host.to_str().ok());
+    header.or_else(|| head.uri.authority().map(http::uri::Authority::as_str)).unwrap_or("localhost")
+}
+
+/// The client's activity id, or a new one.
+fn activity_id(head: &http::request::Parts) -> HeaderValue {
+    let usable = |id: &&HeaderValue| (1..=64).contains(&id.len()) && id.to_str().is_ok();
+    head.headers.get(&headers::ACTIVITY_ID).filter(usable).cloned().unwrap_or_else(|| {
+        let bits = fastrand::u128(..);
+        let (a, b, c) =
+            ((bits >> 96) as u32, (bits >> 80) as u16, (bits >> 64) as u16 & 0xFFF | 0x4000);
+        let (d, e) = ((bits >> 48) as u16 & 0x3FFF | 0x8000, bits as u64 & 0xFFFF_FFFF_FFFF);
+        headers::Pen::new().value(format_args!("{a:08x}-{b:04x}-{c:04x}-{d:04x}-{e:012x}"))
+    })
+}
+
+/// The value of `$resolveFor` in a query, still encoded.
+fn resolve_for(query: &str) -> Option<&str> {
+    query.split('&').filter_map(|pair| pair.split_once('=')).find_map(|(name, value)| {
+        let is =
+            name.eq_ignore_ascii_case("$resolveFor") || name.eq_ignore_ascii_case("%24resolveFor");
+        is.then_some(value)
+    })
+}
+
+/// Runs a handler; if it panics, the request has failed and the server goes on.
+async fn catch(handler: impl Future<Output = Result<Answer>>) -> Result<Answer> {
+    let mut handler = pin!(handler);
+    std::future::poll_fn(move |context| {
+        // A handler that has panicked is never polled again, so its broken state is never seen.
+        let polled = std::panic::catch_unwind(AssertUnwindSafe(|| handler.as_mut().poll(context)));
+        polled.unwrap_or_else(|_| {
+            let text = "Unknown server error occurred when processing this request.";
+            Poll::Ready(Err(Failure::new(StatusCode::INTERNAL_SERVER_ERROR, text)))
+        })
+    })
+    .await
+}

@@ -1,1 +1,248 @@
-//! Stub.
+//! The server: opens an engine, starts the front end and the purge, stops cleanly.
+//!
+//! # A point read, from crate to crate
+//!
+//! 1. [`cosmos::Listener::serve`] accepts; [`cosmos::FrontEnd::answer`] checks the signature and picks the route.
+//! 2. The front end reads headers into a typed request and calls [`db::Db::read`].
+//! 3. The database takes one `now` from its [`model::clock::Clock`], finds the record in a [`storage::Snapshot`], and leaves out what is dead
+//!    under [`model::ttl::Horizon`].
+//! 4. The front end puts the record's bytes into the response as they are, or turns the [`db::Error`] into a status.
+//!
+//! # A query
+//!
+//! 1. The front end reads body and continuation and calls [`db::Db::query`].
+//! 2. The database has the text parsed and planned, scans pages of one snapshot, drops the dead, and pushes the living through the pipeline.
+//! 3. Rows and a continuation go back; the next page is a new request with its own `now`.
+//!
+//! # The purge
+//!
+//! 1. [`keep_purging`] sleeps until the next item is due or [`db::Db::purge_wanted`] says sooner.
+//! 2. [`db::Db::purge`] removes what is dead within the request units that clients have left over, and says when to look again.
+
+pub mod certificate;
+pub mod check;
+pub mod config;
+pub mod guard;
+pub mod logger;
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use cosmos::{FrontEnd, Limits, Listener};
+use db::Db;
+use model::clock::{Clock, SystemClock, VirtualClock};
+use storage::Engine;
+use storage::embedded::{self, Embedded};
+use storage::memory::Memory;
+use tokio::sync::watch;
+
+use certificate::Identity;
+use config::{ClockKind, Serve};
+use guard::Guarded;
+
+/// Serves until `stop` is told, then finishes what is running and flushes. An error if the store fails meanwhile.
+pub async fn serve(config: &Serve, stop: watch::Receiver<bool>) -> Result<()> {
+    let (keys, key_hint) = config.keys()?;
+    let machine_clock = Arc::new(SystemClock::new());
+    let engine: Arc<dyn Engine> = match config.in_memory {
+        true => Arc::new(Memory::new()),
+        false => Arc::new(open(&config.data)?),
+    };
+    let (guarded, failed) = Guarded::new(engine);
+    let clock: Arc<dyn Clock> = match config.clock {
+        ClockKind::System => machine_clock.clone(),
+        ClockKind::Virtual => Arc::new(VirtualClock::running()),
+    };
+    let db = Db::open(Arc::new(guarded), clock, db::Options { throttle: config.throttle }).await?;
+    let identity = match (&config.tls_cert, &config.tls_key) {
+        (Some(chain), Some(key)) => Identity::load(chain, key)?,
+        _ if config.in_memory => Identity::in_memory(machine_clock.now())?,
+        _ => Identity::kept(&config.data, machine_clock.now())?,
+    };
+    let options = cosmos::Options {
+        origins: config.allow_origin.clone(),
+        certificate: identity.authority.clone().map(Into::into),
+    };
+    let front_end = Arc::new(FrontEnd::new(db.clone(), keys, machine_clock, options));
+    let listeners = bind(config, &identity, &front_end).await?;
+    let address = listeners[0].address()?;
+    announce(config, &identity, &key_hint, address);
+
+    let purging = tokio::spawn(keep_purging(db.clone()));
+    let serving = listeners.into_iter().map(|listener| {
+        let (stop, failed) = (stop.clone(), failed.clone());
+        tokio::spawn(listener.serve(either(stop, failed)))
+    });
+    for serving in serving.collect::<Vec<_>>() {
+        serving.await.context("the listener has ended")?;
+    }
+    purging.abort();
+    let failure = failed.borrow().clone();
+    if let Some(failure) = failure {
+        return Err(anyhow!(
+            "{failure}. Start the server again: it recovers every acknowledged write."
+        ));
+    }
+    db.close().await.context("cannot close the store")
+}
+
+/// Opens the store in `data`.
+pub fn open(data: &Path) -> Result<Embedded> {
+    Ok(Embedded::open(data, embedded::Options::default())?)
+}
+
+/// Returns when the server is to stop, or the store has failed.
+async fn either(mut stop: watch::Receiver<bool>, mut failed: watch::Receiver<Option<String>>) {
+    // A sender that is gone will never tell: its side then waits for ever.
+    let stopped = async {
+        if stop.wait_for(|stop| *stop).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    };
+    let failed = async {
+        if failed.wait_for(Option::is_some).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    };
+    tokio::select! {
+        () = stopped => {}
+        () = failed => {}
+    }
+}
+
+async fn bind(
+    config: &Serve,
+    identity: &Identity,
+    front_end: &Arc<FrontEnd>,
+) -> Result<Vec<Listener>> {
+    let mut listeners: Vec<Listener> = Vec::new();
+    for ip in config.addresses() {
+        // Where any port will do, all addresses get the first one's.
+        let port = match listeners.first() {
+            None => config.port,
+            Some(first) => first.address()?.port(),
+        };
+        let address = SocketAddr::new(ip, port);
+        let bound = Listener::bind(
+            address,
+            Some(identity.tls.clone()),
+            front_end.clone(),
+            Limits::default(),
+        )
+        .await;
+        match bound {
+            Ok(listener) => listeners.push(listener),
+            Err(error) if listeners.is_empty() => return Err(cannot_bind(address, &error)),
+            Err(error) => log::info!("not listening on {address}: {error}"),
+        }
+    }
+    Ok(listeners)
+}
+
+fn cannot_bind(address: SocketAddr, error: &std::io::Error) -> anyhow::Error {
+    match error.kind() {
+        std::io::ErrorKind::AddrInUse => anyhow!(
+            "port {} on {} is in use by another process. Stop that, or choose another port with --port (0 takes any that is free).",
+            address.port(),
+            address.ip()
+        ),
+        std::io::ErrorKind::AddrNotAvailable => {
+            anyhow!("this machine does not have the address {}: see --listen.", address.ip())
+        }
+        std::io::ErrorKind::PermissionDenied => {
+            anyhow!(
+                "no permission to listen on port {}: choose one above 1023 with --port.",
+                address.port()
+            )
+        }
+        _ => anyhow!("cannot listen on {address}: {error}"),
+    }
+}
+
+/// Tells the user where the server is and how to use it.
+fn announce(config: &Serve, identity: &Identity, key_hint: &str, address: SocketAddr) {
+    let certificate = match (&identity.path, &identity.authority) {
+        (Some(path), _) => format!(
+            "{} (made here; clients trust it with NODE_EXTRA_CA_CERTS, REQUESTS_CA_BUNDLE or SSL_CERT_FILE set to this path)",
+            path.display()
+        ),
+        (None, Some(_)) => {
+            format!("made for this run (curl -k https://{address}/_explorer/emulator.pem shows it)")
+        }
+        (None, None) => "yours".to_owned(),
+    };
+    let data = match config.in_memory {
+        true => "in memory, gone when the server stops".to_owned(),
+        false => std::fs::canonicalize(&config.data)
+            .unwrap_or_else(|_| config.data.clone())
+            .display()
+            .to_string(),
+    };
+    let clock = match config.clock {
+        ClockKind::System => "the machine's",
+        ClockKind::Virtual => "virtual (POST /_admin/clock moves it)",
+    };
+    let text = format!(
+        "Sidereal {} is ready at https://{address}/ (http:// works too)\n  key          {key_hint}\n  certificate  \
+         {certificate}\n  data         {data}\n  clock        {clock}\n",
+        env!("CARGO_PKG_VERSION")
+    );
+    let mut out = std::io::stdout().lock();
+    if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
+        log::info!("nobody reads standard output: ready at {address}");
+    }
+}
+
+/// How long the purge waits for clients to leave request units over.
+const THROTTLED_WAIT: Duration = Duration::from_millis(100);
+
+/// How long the purge waits after an error before it tries again.
+const ERROR_WAIT: Duration = Duration::from_secs(5);
+
+/// How often the clock is stored while requests come in, so that it does not go back after a crash (R13).
+const CLOCK_WAIT: Duration = Duration::from_secs(5);
+
+/// Removes expired items for ever: when the next is due, or a write says sooner.
+pub async fn keep_purging(db: Db) {
+    loop {
+        let (wait, planned) = match db.purge().await {
+            Ok(report) if report.throttled => (THROTTLED_WAIT, None),
+            Ok(report) if report.more => (Duration::ZERO, None),
+            Ok(report) => {
+                let now = db.clock().now();
+                let secs = report.next_due.map_or(u64::MAX, |due| due.since(now).max(1));
+                (Duration::from_secs(secs), report.next_due)
+            }
+            Err(db::Error::Stopping) => return,
+            Err(error) => {
+                log::error!("the purge: {error}");
+                (ERROR_WAIT, None)
+            }
+        };
+        if wait.is_zero() {
+            tokio::task::yield_now().await;
+            continue;
+        }
+        tokio::select! {
+            () = rest(&db, wait) => {}
+            () = db.purge_wanted(planned) => {}
+        }
+    }
+}
+
+/// Waits, and stores the clock now and then.
+async fn rest(db: &Db, wait: Duration) {
+    let mut left = wait;
+    while !left.is_zero() {
+        let nap = left.min(CLOCK_WAIT);
+        tokio::time::sleep(nap).await;
+        left = left.saturating_sub(nap);
+        if let Err(error) = db.keep_clock().await {
+            log::warn!("the clock cannot be stored: {error}");
+        }
+    }
+}

@@ -1,2 +1,65 @@
-//! Stub.
-fn main() {}
+//! The binary `sidereal`.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use server::config::{Cli, Command, Serve};
+use server::{check, logger};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let ended = match cli.command {
+        None => serve(&cli.serve),
+        Some(Command::Serve(config)) => serve(&config),
+        Some(Command::Check { data }) => {
+            logger::start(log::LevelFilter::Warn);
+            runtime().and_then(|runtime| runtime.block_on(check::run(&data)))
+        }
+    };
+    match ended {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("sidereal: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve(config: &Serve) -> Result<bool> {
+    logger::start(config.log);
+    let runtime = runtime()?;
+    runtime.block_on(async {
+        let (stopping, stop) = watch::channel(false);
+        tokio::spawn(watch_signals(stopping)?);
+        server::serve(config, stop).await.map(|()| true)
+    })
+}
+
+/// A thread for each core.
+fn runtime() -> Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")
+}
+
+/// The first signal asks to stop, the second does not ask.
+fn watch_signals(stopping: watch::Sender<bool>) -> Result<impl Future<Output = ()> + Send> {
+    let mut terminate = signal(SignalKind::terminate()).context("cannot wait for signals")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for signals")?;
+    Ok(async move {
+        let mut next = async || {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+        };
+        next().await;
+        log::info!("stopping");
+        stopping.send_replace(true);
+        next().await;
+        log::warn!("stopped at once");
+        std::process::exit(130);
+    })
+}

@@ -1,0 +1,231 @@
+//! For the people who run the server: metrics, the virtual clock, the purge. `/_health` and `/_ready` are in the routes.
+//!
+//! | route | answer |
+//! |---|---|
+//! | `GET /metrics` | counters and gauges for Prometheus |
+//! | `GET /_admin/clock` | `{"mode": "system" or "virtual", "now": unix seconds, "frozen": bool}` |
+//! | `POST /_admin/clock` | moves a virtual clock: `{"advance": secs}`, `{"set": unix seconds}`, `{"freeze": bool}`, or several of them |
+//! | `GET /_admin/ttl` | how far the purge is behind, container by container |
+//! | `POST /_admin/purge` | removes what is expired now, whatever it costs |
+//!
+//! A POST answers when the purge has settled, and says how many items went. The clock never goes back (R13).
+//!
+//! Who may: whoever has an account key, as a signature like any other request's or as `Authorization: Bearer <key>`; a
+//! read-only key may read. `/metrics` alone is open to this machine while the account has the well-known key. `/_health` and
+//! `/_ready` are open to all: a supervisor has no key, and they tell nothing.
+
+use bytes::Bytes;
+use db::TtlLag;
+use http::{HeaderValue, StatusCode};
+use model::clock::{Timestamp, VirtualClock};
+use serde_json::{Value, json};
+
+use crate::FrontEnd;
+use crate::answer::Answer;
+use crate::call::Call;
+use crate::error::{Failure, Result};
+use crate::metrics::{counter, gauge};
+
+/// The last second of the year 9999: no date of the wire can be later.
+const LATEST: u64 = 253_402_300_799;
+
+/// `GET /_admin/clock`
+pub(crate) fn read_clock(call: &Call<'_>) -> Result<Answer> {
+    Ok(Answer::json(StatusCode::OK, &clock(call)))
+}
+
+/// `POST /_admin/clock`
+pub(crate) async fn move_clock(call: &mut Call<'_>) -> Result<Answer> {
+    let order = Order::parse(&call.json_object()?)?;
+    let controls = call.db.clock().controls().ok_or_else(|| {
+        Failure::bad_request("The clock is the machine's and cannot be moved. Start the server with --clock virtual.")
+    })?;
+    order.apply(controls)?;
+    call.db.wake_purge();
+    let report = call.db.purge_all().await?;
+    let mut answer = clock(call);
+    answer["purged"] = report.purged.into();
+    Ok(Answer::json(StatusCode::OK, &answer))
+}
+
+/// `GET /_admin/ttl`
+pub(crate) async fn ttl(call: &Call<'_>) -> Result<Answer> {
+    let lags = call.db.lag().await?;
+    let container = |lag: &TtlLag| {
+        json!({
+            "database": lag.database,
+            "container": lag.container,
+            "itemsBehind": lag.items,
+            "secondsBehind": lag.secs,
+            "purged": lag.purged,
+            "requestCharge": lag.charge,
+        })
+    };
+    let body = json!({
+        "now": call.db.now().0,
+        "itemsBehind": lags.iter().map(|lag| lag.items).sum::<u64>(),
+        "secondsBehind": lags.iter().map(|lag| lag.secs).max().unwrap_or(0),
+        "containers": lags.iter().map(container).collect::<Vec<_>>(),
+    });
+    Ok(Answer::json(StatusCode::OK, &body))
+}
+
+/// `POST /_admin/purge`
+pub(crate) async fn purge(call: &Call<'_>) -> Result<Answer> {
+    let report = call.db.purge_all().await?;
+    let next_due = report.next_due.map(|instant| instant.0);
+    let body = json!({"now": call.db.now().0, "purged": report.purged, "nextDue": next_due});
+    Ok(Answer::json(StatusCode::OK, &body))
+}
+
+/// `GET /metrics`
+pub(crate) async fn metrics(front_end: &FrontEnd, call: &Call<'_>) -> Result<Answer> {
+    let lags = call.db.lag().await?;
+    let mut text = String::with_capacity(8 * 1024);
+    write_metrics(front_end, call, &lags, &mut text).expect("writing to memory cannot fail");
+    let mut answer = Answer::empty(StatusCode::OK);
+    let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    answer.headers.insert(http::header::CONTENT_TYPE, kind);
+    answer.body = Bytes::from(text);
+    Ok(answer)
+}
+
+fn write_metrics(
+    front_end: &FrontEnd,
+    call: &Call<'_>,
+    lags: &[TtlLag],
+    out: &mut String,
+) -> std::fmt::Result {
+    use std::fmt::Write;
+
+    front_end.metrics.write(out)?;
+    let stats = call.db.engine_stats();
+    gauge(
+        out,
+        "sidereal_now_seconds",
+        "The second it is, on the clock that TTL goes by.",
+        call.db.now(),
+    )?;
+    gauge(out, "sidereal_storage_bytes", "Bytes on disk, journals included.", stats.disk_bytes)?;
+    gauge(out, "sidereal_storage_journal_bytes", "Bytes of journals.", stats.journal_bytes)?;
+    counter(out, "sidereal_storage_commits_total", "Batches committed.", stats.commits)?;
+    counter(out, "sidereal_storage_syncs_total", "Syncs that made them durable.", stats.syncs)?;
+    for (name, kind, help, value) in [
+        (
+            "sidereal_ttl_items_behind",
+            "gauge",
+            "Expired items still in storage.",
+            (|lag| lag.items as f64) as fn(&TtlLag) -> f64,
+        ),
+        (
+            "sidereal_ttl_seconds_behind",
+            "gauge",
+            "Seconds since the oldest of them expired.",
+            |lag| lag.secs as f64,
+        ),
+        ("sidereal_ttl_purged_total", "counter", "Expired items removed from storage.", |lag| {
+            lag.purged as f64
+        }),
+        ("sidereal_ttl_charge_total", "counter", "Request units that the purge has used.", |lag| {
+            lag.charge
+        }),
+    ] {
+        writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}")?;
+        for lag in lags {
+            let (database, container) = (label(&lag.database), label(&lag.container));
+            writeln!(
+                out,
+                r#"{name}{{database="{database}",container="{container}"}} {}"#,
+                value(lag)
+            )?;
+        }
+    }
+    Ok(())
+}
+
+fn label(text: &str) -> String {
+    text.replace('\\', r"\\").replace('"', r#"\""#).replace('\n', r"\n")
+}
+
+fn clock(call: &Call<'_>) -> Value {
+    let controls = call.db.clock().controls();
+    json!({
+        "mode": if controls.is_some() { "virtual" } else { "system" },
+        "now": call.db.now().0,
+        "frozen": controls.is_some_and(VirtualClock::is_frozen),
+    })
+}
+
+/// What to do with the clock.
+struct Order {
+    freeze: Option<bool>,
+    set: Option<u64>,
+    advance: Option<u64>,
+}
+
+impl Order {
+    fn parse(body: &Value) -> Result<Self> {
+        let object = body.as_object().expect("an object was asked for");
+        let mut order = Self { freeze: None, set: None, advance: None };
+        for (name, value) in object {
+            let number = || {
+                value.as_u64().ok_or_else(|| {
+                    Failure::bad_request(format!(
+                        "'{name}' must be a whole number of seconds, not {value}."
+                    ))
+                })
+            };
+            match name.as_str() {
+                "freeze" => {
+                    let freeze = value.as_bool().ok_or_else(|| {
+                        Failure::bad_request(format!(
+                            "'freeze' must be true or false, not {value}."
+                        ))
+                    })?;
+                    order.freeze = Some(freeze);
+                }
+                "set" => order.set = Some(number()?),
+                "advance" => order.advance = Some(number()?),
+                _ => {
+                    return Err(Failure::bad_request(format!(
+                        "'{name}' is not one of freeze, set, advance."
+                    )));
+                }
+            }
+        }
+        match order {
+            Self { freeze: None, set: None, advance: None } => {
+                Err(Failure::bad_request("Say what to do with the clock: freeze, set or advance."))
+            }
+            Self { set: Some(_), advance: Some(_), .. } => Err(Failure::bad_request(
+                "The clock can be set or advanced, not both in one request.",
+            )),
+            order => Ok(order),
+        }
+    }
+
+    fn apply(&self, clock: &VirtualClock) -> Result<()> {
+        use model::clock::Clock;
+
+        let now = clock.now();
+        let target = self.set.unwrap_or_else(|| now.0.saturating_add(self.advance.unwrap_or(0)));
+        if target > LATEST {
+            return Err(Failure::bad_request("The clock cannot go beyond the year 9999."));
+        }
+        if self.set.is_some_and(|target| !clock.set_forward(Timestamp(target))) {
+            let now = clock.now();
+            return Err(Failure::bad_request(format!(
+                "The clock never goes back: it is {now} already."
+            )));
+        }
+        if let Some(secs) = self.advance {
+            clock.advance(secs);
+        }
+        match self.freeze {
+            Some(true) => clock.freeze(),
+            Some(false) => clock.resume(),
+            None => {}
+        }
+        Ok(())
+    }
+}

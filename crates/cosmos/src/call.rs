@@ -1,0 +1,309 @@
+//! One request as its handler sees it: who asks, from where, with which headers and body.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use db::{Container, Db, PageRequest, Scope, Throughput};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use model::partition_key::{BadKey, PartitionKey};
+use model::resource::{ContainerRid, SessionToken};
+use serde_json::Value;
+
+use crate::binary_json;
+use crate::error::{Failure, Result};
+use crate::headers::{self, flag, text};
+
+/// Where a request comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Whether the connection is encrypted.
+    pub secure: bool,
+    /// Whether it comes from this machine.
+    pub local: bool,
+}
+
+/// A request.
+pub(crate) struct Call<'r> {
+    /// The database.
+    pub(crate) db: &'r Db,
+    /// The verb.
+    pub(crate) method: &'r Method,
+    /// The headers.
+    pub(crate) headers: &'r HeaderMap,
+    /// Host and port that the client used.
+    pub(crate) host: &'r str,
+    /// Where it comes from.
+    pub(crate) peer: Peer,
+    /// The whole body.
+    pub(crate) body: Bytes,
+}
+
+/// What a POST to a feed is meant to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Intent {
+    /// Make something.
+    Create,
+    /// Make or replace something.
+    Upsert,
+    /// Run a query.
+    Query,
+    /// Say how a query would be split over partitions.
+    Plan,
+    /// Several operations at once.
+    Batch,
+}
+
+impl Intent {
+    /// Read from the headers. A plan or batch header wins over a query header: some clients send both.
+    pub(crate) fn of(headers: &HeaderMap) -> Self {
+        let query = || {
+            let kind =
+                headers.get(http::header::CONTENT_TYPE).map_or(&[][..], HeaderValue::as_bytes);
+            flag(headers, &headers::IS_QUERY)
+                || flag(headers, &headers::IS_QUERY_GO)
+                || kind
+                    .get(..QUERY_TYPE.len())
+                    .is_some_and(|kind| kind.eq_ignore_ascii_case(QUERY_TYPE))
+        };
+        match () {
+            () if flag(headers, &headers::IS_QUERY_PLAN) => Self::Plan,
+            () if flag(headers, &headers::IS_BATCH) => Self::Batch,
+            () if query() => Self::Query,
+            () if flag(headers, &headers::IS_UPSERT) => Self::Upsert,
+            () => Self::Create,
+        }
+    }
+}
+
+const QUERY_TYPE: &[u8] = b"application/query+json";
+
+/// The page size where the client names none.
+const PAGE_DEFAULT: usize = 100;
+
+/// The page size where the client leaves it to the server.
+const PAGE_DYNAMIC: usize = 1000;
+
+impl Call<'_> {
+    /// The container around the addressed items. 400 / 1024 if the client means one that was there before.
+    pub(crate) fn owner(&self, database: &str, container: &str) -> Result<Arc<Container>> {
+        let container = self.db.owner(database, container)?;
+        self.check_intended(&container)?;
+        Ok(container)
+    }
+
+    /// Refuses a request that was meant for another container of the same name.
+    pub(crate) fn check_intended(&self, container: &Container) -> Result<()> {
+        match self.text(&headers::INTENDED_RID)? {
+            Some(intended) if ContainerRid::parse(intended) != Some(container.rid) => {
+                let text = format!(
+                    "The container {} has another resource id than the request expects: it was made anew.",
+                    container.id()
+                );
+                Err(Failure::bad_request(text).with_substatus(1024))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The text of a header.
+    pub(crate) fn text(&self, name: &http::HeaderName) -> Result<Option<&str>> {
+        text(self.headers, name)
+    }
+
+    /// The body as JSON text: Cosmos binary JSON is translated.
+    pub(crate) fn json_text(&mut self) -> Result<Bytes> {
+        let body = std::mem::take(&mut self.body);
+        if body.first() != Some(&binary_json::PREAMBLE) {
+            return Ok(body);
+        }
+        let text = binary_json::to_text(&body).map_err(|error| {
+            Failure::bad_request(format!(
+                "The input content is invalid: binary JSON that cannot be read ({error})."
+            ))
+        })?;
+        Ok(Bytes::from(text))
+    }
+
+    /// The body as a JSON object.
+    pub(crate) fn json_object(&mut self) -> Result<Value> {
+        let text = self.json_text()?;
+        let value: Value = serde_json::from_slice(&text).map_err(|error| {
+            Failure::bad_request(format!("The input content is invalid: not JSON ({error})."))
+        })?;
+        if value.is_object() {
+            Ok(value)
+        } else {
+            Err(Failure::bad_request("One of the specified inputs is invalid"))
+        }
+    }
+
+    /// `If-Match`, quotes included.
+    pub(crate) fn if_match(&self) -> Result<Option<&str>> {
+        self.text(&http::header::IF_MATCH)
+    }
+
+    /// `If-None-Match`, quotes included.
+    pub(crate) fn if_none_match(&self) -> Result<Option<&str>> {
+        self.text(&http::header::IF_NONE_MATCH)
+    }
+
+    /// The most rows that the client wants in a page.
+    pub(crate) fn items_max(&self) -> Result<usize> {
+        let Some(text) = self.text(&headers::MAX_ITEM_COUNT)? else { return Ok(PAGE_DEFAULT) };
+        match text.parse::<i64>() {
+            Ok(-1) => Ok(PAGE_DYNAMIC),
+            Ok(count) if count >= 1 => Ok(usize::try_from(count).unwrap_or(usize::MAX)),
+            _ => Err(Failure::bad_request(format!(
+                "The input PageSize {text} is invalid. Ensure to pass a valid page size which must be a positive \
+                 integer or -1 for a dynamic page size."
+            ))),
+        }
+    }
+
+    /// Page size and continuation of a feed of items or rows.
+    pub(crate) fn page(&self) -> Result<PageRequest> {
+        if let Some(limit) = self.text(&headers::CONTINUATION_LIMIT)?
+            && !limit.parse::<i64>().is_ok_and(|limit| limit > 0)
+        {
+            return Err(Failure::bad_request(format!(
+                "The input continuation token size limit {limit} is invalid. Please pass in a valid continuation token \
+                 size limit which must be a positive integer."
+            )));
+        }
+        let continuation = self.text(&headers::CONTINUATION)?.map(str::to_owned);
+        Ok(PageRequest { items_max: self.items_max()?, continuation })
+    }
+
+    /// The partition key header.
+    pub(crate) fn partition_key(&self) -> Result<Option<PartitionKey>> {
+        let Some(header) = self.text(&headers::PARTITION_KEY)? else { return Ok(None) };
+        PartitionKey::parse(header).map(Some).map_err(|error| {
+            Failure::bad_request(match error {
+                BadKey::Unreadable(text) => format!("Partition key {text} is invalid."),
+                BadKey::Component(bad) => format!(
+                    "Unsupported PartitionKey value component '{}'. Numeric, string, bool, null, Undefined are the only \
+                     supported types.",
+                    bad.0
+                ),
+            })
+        })
+    }
+
+    /// The partition key header with all the components that the container's key has.
+    pub(crate) fn full_partition_key(&self, container: &Container) -> Result<Option<PartitionKey>> {
+        let Some(key) = self.partition_key()? else { return Ok(None) };
+        let paths = container.settings.partition_key.paths.len();
+        match key.0.len().cmp(&paths) {
+            std::cmp::Ordering::Equal => Ok(Some(key)),
+            std::cmp::Ordering::Less => Err(Failure::bad_request(
+                "PartitionKey has fewer components than defined the collection resource.",
+            )),
+            std::cmp::Ordering::Greater => Err(Failure::bad_request(
+                "PartitionKey has more components than defined the collection resource.",
+            )),
+        }
+    }
+
+    /// Which items a list, a query or a change feed is about.
+    pub(crate) fn scope(&self, container: &Container) -> Result<Scope> {
+        if let Some(key) = self.partition_key()? {
+            return Ok(Scope::Key(key));
+        }
+        let (min, max) = (self.text(&headers::START_EPK)?, self.text(&headers::END_EPK)?);
+        if min.is_some() || max.is_some() {
+            let kind = self.text(&headers::READ_KEY_TYPE)?.unwrap_or_default();
+            if !kind.eq_ignore_ascii_case("EffectivePartitionKeyRange") {
+                return Err(Failure::bad_request("One of the input values is invalid."));
+            }
+            let (min, max) = (min.unwrap_or_default().to_owned(), max.unwrap_or("FF").to_owned());
+            return Ok(Scope::Hashes { min, max });
+        }
+        match self.text(&headers::PARTITION_KEY_RANGE_ID)? {
+            None => Ok(Scope::Container),
+            Some(header) => self.partition(container, header).map(Scope::Partition),
+        }
+    }
+
+    /// A partition key range header: `0`, or `<container rid>,0`.
+    fn partition(&self, container: &Container, header: &str) -> Result<u32> {
+        let (rid, id) = match header.split_once(',') {
+            Some((rid, id)) => (Some(rid), id),
+            None => (None, header),
+        };
+        if rid.is_some_and(|rid| rid != container.rid.to_string()) {
+            let text = "The requested resource is no longer available at the server.";
+            return Err(Failure::new(StatusCode::GONE, text).with_substatus(1000));
+        }
+        id.parse()
+            .map_err(|_| Failure::bad_header(headers::PARTITION_KEY_RANGE_ID.as_str(), header))
+    }
+
+    /// What the client says it has seen, where its consistency level makes that count.
+    pub(crate) fn session(&self) -> Result<Vec<SessionToken>> {
+        let level = self.consistency()?;
+        match self.text(&headers::SESSION_TOKEN)? {
+            Some(header) if level == Consistency::Session => SessionToken::parse_all(header)
+                .map_err(|bad| {
+                    Failure::bad_request(format!("The session token provided '{bad}' is invalid."))
+                }),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// The level that the request asks for: the account's, or a weaker one.
+    fn consistency(&self) -> Result<Consistency> {
+        let Some(level) = self.text(&headers::CONSISTENCY_LEVEL)? else {
+            return Ok(Consistency::Session);
+        };
+        let is = |name: &str| level.eq_ignore_ascii_case(name);
+        if is("Session") {
+            Ok(Consistency::Session)
+        } else if is("Eventual") || is("ConsistentPrefix") {
+            Ok(Consistency::Weaker)
+        } else if is("Strong") || is("BoundedStaleness") {
+            Err(Failure::bad_request(format!(
+                "ConsistencyLevel {level} specified in the request is invalid when service is configured with consistency \
+                 level Session. Ensure the request consistency level is not stronger than the service consistency level."
+            )))
+        } else {
+            Err(Failure::bad_header(headers::CONSISTENCY_LEVEL.as_str(), level))
+        }
+    }
+
+    /// The throughput that a new database or container is to have.
+    pub(crate) fn throughput(&self) -> Result<Option<Throughput>> {
+        let manual = self.text(&headers::OFFER_THROUGHPUT)?;
+        let autopilot = self.text(&headers::AUTOPILOT)?;
+        match (manual, autopilot) {
+            (None, None) => Ok(None),
+            (Some(_), Some(_)) => Err(Failure::bad_request(
+                "Offer throughput and autopilot settings cannot both be specified.",
+            )),
+            (Some(text), None) => text
+                .parse()
+                .map(|units| Some(Throughput::Manual(units)))
+                .map_err(|_| Failure::bad_header(headers::OFFER_THROUGHPUT.as_str(), text)),
+            (None, Some(text)) => autoscale(text)
+                .map(Some)
+                .ok_or_else(|| Failure::bad_header(headers::AUTOPILOT.as_str(), text)),
+        }
+    }
+}
+
+/// Which reads have to have seen the client's own writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Consistency {
+    Session,
+    Weaker,
+}
+
+fn autoscale(text: &str) -> Option<Throughput> {
+    let settings: Value = serde_json::from_str(text).ok()?;
+    let max = u32::try_from(settings.get("maxThroughput")?.as_u64()?).ok()?;
+    let increment = settings.pointer("/autoUpgradePolicy/throughputPolicy/incrementPercent");
+    let increment_percent = match increment {
+        None | Some(Value::Null) => None,
+        Some(percent) => Some(u32::try_from(percent.as_u64()?).ok()?),
+    };
+    Some(Throughput::Autoscale { max, increment_percent })
+}

@@ -1,0 +1,158 @@
+//! What a client is told when it does not get what it asked for: status, substatus, code, text.
+//!
+//! [`Failure::from`] a [`db::Error`] is the one place where the database's outcomes become the wire's numbers; it is a
+//! `match` without `_`, so that a new variant does not compile until it has an answer here.
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, StatusCode};
+use serde_json::Value;
+
+use crate::answer::Answer;
+use crate::headers;
+
+/// The result of handling a request.
+pub(crate) type Result<T> = std::result::Result<T, Failure>;
+
+/// A refusal, before it is written down as a response.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// The HTTP status.
+    status: StatusCode,
+    /// What clients' retry rules look at beside the status.
+    substatus: Option<u32>,
+    /// The text for people, as it stands in the body's `message`.
+    text: String,
+    /// When it makes sense to ask again.
+    retry_after_ms: Option<u64>,
+    /// Headers beside the usual ones: the charge, the session token.
+    headers: HeaderMap,
+}
+
+impl Failure {
+    /// A refusal with a text of the front end's own.
+    pub(crate) fn new(status: StatusCode, text: impl Into<String>) -> Self {
+        Self {
+            status,
+            substatus: None,
+            text: text.into(),
+            retry_after_ms: None,
+            headers: HeaderMap::new(),
+        }
+    }
+
+    /// 400.
+    pub(crate) fn bad_request(text: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, text)
+    }
+
+    /// 400 for a header whose value cannot be read.
+    pub(crate) fn bad_header(name: &str, value: &str) -> Self {
+        Self::bad_request(format!("Value '{value}' specified for the header '{name}' is invalid."))
+    }
+
+    /// 400 for what the service has and Sidereal does not have yet.
+    pub(crate) fn unsupported(what: &str) -> Self {
+        Self::bad_request(format!("Sidereal does not support {what} yet."))
+    }
+
+    /// The same with a substatus.
+    pub(crate) fn with_substatus(mut self, substatus: u32) -> Self {
+        self.substatus = Some(substatus);
+        self
+    }
+
+    /// The same with these headers beside the usual ones.
+    pub(crate) fn with_headers(mut self, headers: HeaderMap) -> Self {
+        self.headers = headers;
+        self
+    }
+
+    /// The status, for the log and the metrics.
+    pub(crate) fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// The text without the envelope, for the log.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The response: `{"code": …, "message": …}` and the headers that go with it.
+    pub(crate) fn into_answer(self, activity_id: &HeaderValue) -> Answer {
+        let mut headers = self.headers;
+        headers.insert(http::header::CONTENT_TYPE, headers::JSON.clone());
+        headers.entry(&headers::REQUEST_CHARGE).or_insert_with(|| headers::CHARGE_ONE.clone());
+        if let Some(substatus) = self.substatus {
+            headers.insert(&headers::SUBSTATUS, HeaderValue::from(substatus));
+        }
+        if let Some(retry_after_ms) = self.retry_after_ms {
+            headers.insert(&headers::RETRY_AFTER_MS, HeaderValue::from(retry_after_ms));
+        }
+        let activity_id = activity_id.to_str().unwrap_or_default();
+        let message = format!(
+            "{}\r\nActivityId: {activity_id}, Microsoft.Azure.Documents.Common/2.14.0",
+            self.text
+        );
+        let body = serde_json::json!({"code": code(self.status), "message": message});
+        Answer { status: self.status, headers, body: Bytes::from(body.to_string()) }
+    }
+}
+
+impl From<db::Error> for Failure {
+    fn from(error: db::Error) -> Self {
+        use StatusCode as S;
+        let text = error.to_string();
+        let (status, substatus, retry_after_ms) = match &error {
+            db::Error::Invalid(_) | db::Error::InvalidQuery(_) => (S::BAD_REQUEST, None, None),
+            db::Error::PartitionKeyMismatch => (S::BAD_REQUEST, Some(1001), None),
+            db::Error::NotFound => (S::NOT_FOUND, None, None),
+            db::Error::OwnerNotFound => (S::NOT_FOUND, Some(1003), None),
+            db::Error::SessionNotAvailable => (S::NOT_FOUND, Some(1002), None),
+            db::Error::Exists | db::Error::UniqueKeyViolation => (S::CONFLICT, None, None),
+            db::Error::PreconditionFailed => (S::PRECONDITION_FAILED, None, None),
+            db::Error::TooLarge(_) => (S::PAYLOAD_TOO_LARGE, None, None),
+            db::Error::PartitionGone => (S::GONE, Some(1002), None),
+            db::Error::Throttled { retry_after_ms } => {
+                (S::TOO_MANY_REQUESTS, Some(3200), Some(*retry_after_ms))
+            }
+            db::Error::Overloaded => (S::TOO_MANY_REQUESTS, Some(3200), Some(OVERLOADED_RETRY_MS)),
+            // The service's answer to storage that is used up; clients do not retry it.
+            db::Error::DiskFull(_) => (S::FORBIDDEN, Some(1005), None),
+            db::Error::Storage(_) => (S::INTERNAL_SERVER_ERROR, None, None),
+            db::Error::Stopping => (S::SERVICE_UNAVAILABLE, None, None),
+        };
+        let list = match error {
+            // Already the JSON list of what is wrong with the query.
+            db::Error::InvalidQuery(list) if list.starts_with('[') => {
+                format!("{{\"errors\":{list}}}")
+            }
+            db::Error::InvalidQuery(list) if list.starts_with('{') => list,
+            _ => format!("{{\"Errors\":[{}]}}", Value::String(text)),
+        };
+        let failure = Self::new(status, format!("Message: {list}"));
+        Self { substatus, retry_after_ms, ..failure }
+    }
+}
+
+/// How long a client waits when the write queues are full.
+const OVERLOADED_RETRY_MS: u64 = 100;
+
+/// The word in the body's `code` for a status.
+fn code(status: StatusCode) -> &'static str {
+    match status.as_u16() {
+        401 => "Unauthorized",
+        403 => "Forbidden",
+        404 => "NotFound",
+        405 => "MethodNotAllowed",
+        408 => "RequestTimeout",
+        409 => "Conflict",
+        410 => "Gone",
+        412 => "PreconditionFailed",
+        413 => "RequestEntityTooLarge",
+        429 => "429",
+        449 => "RetryWith",
+        500 => "InternalServerError",
+        503 => "ServiceUnavailable",
+        _ => "BadRequest",
+    }
+}

@@ -1,0 +1,64 @@
+//! `POST …/docs` with a query: rows, or the plan that some SDKs ask for first.
+
+use db::{QueryRequest, ReadOptions};
+use http::StatusCode;
+use serde_json::Value;
+
+use crate::answer::Answer;
+use crate::call::Call;
+use crate::error::{Failure, Result};
+use crate::feed::charged;
+use crate::items;
+
+/// Runs a query over items.
+///
+/// The cross-partition header is not asked for: clients differ in when they send it, and a query that need not be split is
+/// simply answered.
+pub(crate) async fn run(call: &mut Call<'_>, database: &str, container: &str) -> Result<Answer> {
+    let request = request(call)?;
+    let container = call.owner(database, container)?;
+    let (scope, page, session) = (call.scope(&container)?, call.page()?, call.session()?);
+    let options = ReadOptions { session: &session };
+    let reply = call.db.query(&container, &request, &scope, &page, options).await;
+    items::rows(reply, &container)
+}
+
+/// Says how a query would be split over partitions.
+pub(crate) fn plan(call: &mut Call<'_>, database: &str, container: &str) -> Result<Answer> {
+    let request = request(call)?;
+    let container = call.owner(database, container)?;
+    let plan = call.db.query_plan(&container, &request)?;
+    Ok(charged(Answer::json(StatusCode::OK, &plan)))
+}
+
+/// The query in the body: `{"query": …, "parameters": [{"name": …, "value": …}]}`.
+pub(crate) fn request(call: &mut Call<'_>) -> Result<QueryRequest> {
+    let mut body = call.json_object()?;
+    let Some(Value::String(text)) = body.get_mut("query").map(Value::take) else {
+        return Err(Failure::bad_request(
+            "Required property query is not specified in the request.",
+        ));
+    };
+    let parameters = match body.get_mut("parameters").map(Value::take) {
+        None | Some(Value::Null) => Vec::new(),
+        Some(Value::Array(parameters)) => parameters
+            .into_iter()
+            .map(parameter)
+            .collect::<Option<_>>()
+            .ok_or_else(bad_parameters)?,
+        Some(_) => return Err(bad_parameters()),
+    };
+    Ok(QueryRequest { text, parameters })
+}
+
+fn parameter(mut parameter: Value) -> Option<(String, Value)> {
+    let name = parameter.get("name")?.as_str()?.to_owned();
+    let value = parameter.get_mut("value").map_or(Value::Null, Value::take);
+    Some((name, value))
+}
+
+fn bad_parameters() -> Failure {
+    Failure::bad_request(
+        "The query's parameters must be an array of objects with a name and a value.",
+    )
+}

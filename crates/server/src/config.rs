@@ -1,0 +1,217 @@
+//! The command line.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use cosmos::{Access, Keys, WELL_KNOWN_KEY};
+
+/// A document database that speaks the Azure Cosmos DB protocol, and in which TTL is exact.
+///
+/// Without a command it serves: endpoint, port and key are those of the official emulator, so existing connection
+/// strings work.
+#[derive(Debug, Parser)]
+#[command(name = "sidereal", version, args_conflicts_with_subcommands = true, max_term_width = 100)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// How to serve, where no command is given.
+    #[command(flatten)]
+    pub serve: Serve,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Serve databases (what happens without a command)
+    Serve(Serve),
+    /// Verify a data directory that no server uses: checksums, order, expiry, index
+    Check {
+        /// The data directory
+        #[arg(value_name = "DIR", default_value = DATA)]
+        data: PathBuf,
+    },
+}
+
+const DATA: &str = "./sidereal-data";
+
+/// How to serve.
+#[derive(Clone, Debug, Args)]
+pub struct Serve {
+    /// Keep the data in this directory; it is made if need be
+    #[arg(long, value_name = "DIR", default_value = DATA, help_heading = "Data")]
+    pub data: PathBuf,
+    /// Keep the data in memory only: all is gone when the server stops
+    #[arg(long, conflicts_with = "data", help_heading = "Data")]
+    pub in_memory: bool,
+
+    /// Port for HTTPS and HTTP, told apart by the first byte; 0 takes any that is free and prints it
+    #[arg(long, default_value_t = 8081, help_heading = "Network")]
+    pub port: u16,
+    /// Address to listen on; beyond this machine only with a key of your own [default: 127.0.0.1 and ::1]
+    #[arg(long, value_name = "ADDRESS", help_heading = "Network")]
+    pub listen: Option<IpAddr>,
+    /// Certificate chain (PEM) instead of the one that is made at first start
+    #[arg(long, value_name = "FILE", requires = "tls_key", help_heading = "Network")]
+    pub tls_cert: Option<PathBuf>,
+    /// Private key (PEM) of that certificate
+    #[arg(long, value_name = "FILE", requires = "tls_cert", help_heading = "Network")]
+    pub tls_key: Option<PathBuf>,
+    /// Web origin, like https://portal.example, whose pages may use the account; may be given several times
+    #[arg(long, value_name = "ORIGIN", help_heading = "Network")]
+    pub allow_origin: Vec<String>,
+
+    /// Account key, base64 [default: the emulator's well-known key]
+    #[arg(long, env = "SIDEREAL_KEY", hide_env_values = true, help_heading = "Keys")]
+    pub key: Option<String>,
+    /// File that holds the account key: other users of the machine cannot see it, as they can a command line
+    #[arg(long, value_name = "FILE", conflicts_with = "key", help_heading = "Keys")]
+    pub key_file: Option<PathBuf>,
+    /// Second account key, so that keys can be changed one after the other
+    #[arg(
+        long,
+        value_name = "KEY",
+        env = "SIDEREAL_SECONDARY_KEY",
+        hide_env_values = true,
+        help_heading = "Keys"
+    )]
+    pub secondary_key: Option<String>,
+    /// Key that may only read and query
+    #[arg(
+        long,
+        value_name = "KEY",
+        env = "SIDEREAL_READ_ONLY_KEY",
+        hide_env_values = true,
+        help_heading = "Keys"
+    )]
+    pub read_only_key: Option<String>,
+    /// Second key that may only read and query
+    #[arg(
+        long,
+        value_name = "KEY",
+        env = "SIDEREAL_SECONDARY_READ_ONLY_KEY",
+        hide_env_values = true,
+        help_heading = "Keys"
+    )]
+    pub secondary_read_only_key: Option<String>,
+
+    /// The clock that TTL goes by. A virtual one can be frozen and moved forward with POST /_admin/clock, so that a test can
+    /// expire a ninety-day session in a millisecond
+    #[arg(long, value_enum, default_value_t = ClockKind::System, help_heading = "Behaviour")]
+    pub clock: ClockKind,
+    /// Refuse requests over the provisioned request units with 429, as the service does
+    #[arg(long, help_heading = "Behaviour")]
+    pub throttle: bool,
+    /// What to write to standard error: off, error, warn, info, debug, trace
+    #[arg(
+        long,
+        value_name = "LEVEL",
+        default_value = "warn",
+        env = "SIDEREAL_LOG",
+        help_heading = "Behaviour"
+    )]
+    pub log: log::LevelFilter,
+}
+
+/// Which clock TTL goes by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ClockKind {
+    /// The machine's.
+    System,
+    /// One that its user moves.
+    Virtual,
+}
+
+impl Serve {
+    /// Where to listen: the first must work, the others are a convenience.
+    pub fn addresses(&self) -> Vec<IpAddr> {
+        match self.listen {
+            Some(address) => vec![address],
+            // Some clients take `localhost` to be the one, some the other.
+            None => vec![Ipv4Addr::LOCALHOST.into(), std::net::Ipv6Addr::LOCALHOST.into()],
+        }
+    }
+
+    /// The account's keys, and a hint at the first that is safe to print.
+    pub fn keys(&self) -> Result<(Keys, String)> {
+        let primary = match (&self.key, &self.key_file) {
+            (Some(key), _) => key.clone(),
+            (None, Some(file)) => std::fs::read_to_string(file)
+                .with_context(|| format!("cannot read the key file {}", file.display()))?,
+            (None, None) => WELL_KNOWN_KEY.to_owned(),
+        };
+        let primary = primary.trim();
+        let mut keys = Keys::new(primary)?;
+        for (key, access) in [
+            (&self.secondary_key, Access::Full),
+            (&self.read_only_key, Access::ReadOnly),
+            (&self.secondary_read_only_key, Access::ReadOnly),
+        ] {
+            if let Some(key) = key {
+                keys = keys.with(key, access)?;
+            }
+        }
+        let hint = match primary == WELL_KNOWN_KEY {
+            true => "the emulator's well-known key, C2y6…".to_owned(),
+            false => format!("{}…", primary.chars().take(4).collect::<String>()),
+        };
+        if let Some(address) = self.listen
+            && !address.to_canonical().is_loopback()
+            && keys.has_well_known()
+        {
+            bail!(
+                "refusing to listen on {address} with the well-known key, which everybody has. Give the account a key of its own \
+                 with --key, SIDEREAL_KEY or --key-file (make one: openssl rand -base64 64), or listen on 127.0.0.1."
+            );
+        }
+        Ok((keys, hint))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    fn serve(arguments: &[&str]) -> Serve {
+        let cli = Cli::parse_from(["sidereal"].iter().chain(arguments));
+        match cli.command {
+            Some(Command::Serve(serve)) => serve,
+            _ => cli.serve,
+        }
+    }
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn serving_is_the_default() {
+        assert_eq!(serve(&["--port", "1"]).port, 1);
+        assert_eq!(serve(&["serve", "--port", "1"]).port, 1);
+        assert_eq!(serve(&[]).port, 8081);
+        assert!(Cli::try_parse_from(["sidereal", "--in-memory", "--data", "x"]).is_err());
+        assert!(Cli::try_parse_from(["sidereal", "--tls-cert", "x"]).is_err());
+    }
+
+    #[test]
+    fn the_well_known_key_stays_on_this_machine() {
+        assert!(serve(&["--listen", "0.0.0.0"]).keys().is_err());
+        assert!(serve(&["--listen", "::"]).keys().is_err());
+        assert!(
+            serve(&["--listen", "192.0.2.1", "--secondary-key", WELL_KNOWN_KEY, "--key", KEY])
+                .keys()
+                .is_err()
+        );
+        assert!(serve(&["--listen", "127.0.0.2"]).keys().is_ok());
+        assert!(serve(&["--listen", "::1"]).keys().is_ok());
+        assert!(serve(&["--listen", "0.0.0.0", "--key", KEY]).keys().is_ok());
+        assert!(serve(&["--key", "not base64!"]).keys().is_err());
+    }
+
+    const KEY: &str = "MDEyMzQ1Njc4OWFiY2RlZg==";
+}
