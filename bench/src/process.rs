@@ -26,7 +26,7 @@ impl Server {
     /// Starts Sidereal on a data directory, or in memory without one.
     pub fn start(program: &Path, data: Option<&Path>) -> Result<Self> {
         let mut command = Command::new(program);
-        command.args(["--port", "0"]);
+        command.args(["--port", "0"]).env_remove("SIDEREAL_KEY");
         match data {
             Some(directory) => command.arg("--data").arg(directory),
             None => command.arg("--in-memory"),

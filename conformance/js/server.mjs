@@ -6,8 +6,8 @@ import { randomUUID } from "node:crypto";
 import { after } from "node:test";
 import { CosmosClient } from "@azure/cosmos";
 
-export const port = process.env.SIDEREAL_PORT;
-export const key = process.env.SIDEREAL_KEY;
+export const port = process.env.ACCOUNT_PORT;
+export const key = process.env.ACCOUNT_KEY;
 export const endpoint = `https://localhost:${port}/`;
 
 // The certificate is the server's own; nothing here trusts it.

@@ -14,12 +14,12 @@ use azure_data_cosmos::{AccountReference, CosmosError, CosmosRuntime, RoutingStr
 
 /// The port the server listens on.
 pub fn port() -> u16 {
-    std::env::var("SIDEREAL_PORT").expect("conformance/run sets SIDEREAL_PORT").parse().unwrap()
+    std::env::var("ACCOUNT_PORT").expect("conformance/run sets ACCOUNT_PORT").parse().unwrap()
 }
 
 /// The account's key.
 pub fn key() -> String {
-    std::env::var("SIDEREAL_KEY").expect("conformance/run sets SIDEREAL_KEY")
+    std::env::var("ACCOUNT_KEY").expect("conformance/run sets ACCOUNT_KEY")
 }
 
 /// How a client talks.
