@@ -53,7 +53,7 @@ impl Db {
             check_session(session, options)?;
             partition.admit(self.clock.elapsed())?;
             let compiled = query.compile(computed_properties(container))?;
-            let mut run = Run::new(self, compiled, query.fingerprint(), page)?;
+            let run = Run::new(self, compiled, query.fingerprint(), page)?;
             let mut scan = ItemScan::new(self, container, scope, run.scan_after(container))?;
             let page = run.page(&mut scan).await;
             charge = scan.charge();

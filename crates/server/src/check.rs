@@ -6,9 +6,6 @@ use std::path::Path;
 use anyhow::{Result, ensure};
 use storage::Engine;
 
-/// How many problems are printed; a broken disk may have millions.
-const SHOWN_MAX: usize = 100;
-
 /// Verifies `data` and prints what it finds. Whether all is well.
 pub async fn run(data: &Path) -> Result<bool> {
     ensure!(data.is_dir(), "there is no data directory {}", data.display());
@@ -19,18 +16,17 @@ pub async fn run(data: &Path) -> Result<bool> {
     engine.close().await?;
     let report = report?;
 
-    for (name, count) in &report.counters {
+    for (count, name) in
+        [(report.containers, "containers"), (report.items, "items"), (report.entries, "other entries")]
+    {
         println!("{count:>12} {name}");
     }
-    for problem in report.problems.iter().take(SHOWN_MAX) {
+    for problem in &report.problems {
         println!("problem: {problem}");
     }
-    match report.problems.len() {
+    match report.problem_count {
         0 => println!("{}: no problems", data.display()),
-        count if count > SHOWN_MAX => {
-            println!("{}: {count} problems, the first {SHOWN_MAX} shown", data.display())
-        }
-        count => println!("{}: {count} problem(s)", data.display()),
+        count => println!("{}: {count} problem(s), {} shown", data.display(), report.problems.len()),
     }
     Ok(report.problems.is_empty())
 }
