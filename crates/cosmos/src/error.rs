@@ -77,6 +77,17 @@ impl Failure {
         &self.text
     }
 
+    /// Adds to a result of a batch what is known beside the status.
+    pub(crate) fn describe(&self, result: &mut Value) {
+        if let Some(substatus) = self.substatus {
+            result["subStatusCode"] = substatus.into();
+        }
+        if let Some(retry_after_ms) = self.retry_after_ms {
+            result["retryAfterMilliseconds"] = retry_after_ms.into();
+        }
+        result["message"] = self.text.clone().into();
+    }
+
     /// The response: `{"code": …, "message": …}` and the headers that go with it.
     pub(crate) fn into_answer(self, activity_id: &HeaderValue) -> Answer {
         let mut headers = self.headers;
@@ -110,6 +121,8 @@ impl From<db::Error> for Failure {
             db::Error::SessionNotAvailable => (S::NOT_FOUND, Some(1002), None),
             db::Error::Exists | db::Error::UniqueKeyViolation => (S::CONFLICT, None, None),
             db::Error::PreconditionFailed => (S::PRECONDITION_FAILED, None, None),
+            db::Error::PatchConditionFailed => (S::PRECONDITION_FAILED, Some(1110), None),
+            db::Error::FailedDependency => (S::FAILED_DEPENDENCY, None, None),
             db::Error::TooLarge(_) => (S::PAYLOAD_TOO_LARGE, None, None),
             db::Error::PartitionGone => (S::GONE, Some(1002), None),
             db::Error::Throttled { retry_after_ms } => {
