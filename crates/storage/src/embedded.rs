@@ -35,6 +35,7 @@
 
 mod committer;
 mod directory;
+mod journal;
 
 use std::future::ready;
 use std::ops::{Bound, Range};
