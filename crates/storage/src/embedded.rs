@@ -30,6 +30,11 @@
 //! - No key-value separation, no `clear()`, no FIFO compaction, no dropping of ranges. A batch holds each key once, as
 //!   its entries share one sequence number.
 //!
+//! Measured with `examples/group_commit.rs` on two cores (x86-64, virtual disk), each commit one item of 1,100 bytes with 16 entries in
+//! all: 4,100 durable commits a second with 1 writer, 13,000 with 16 (9 to a sync), 17,000 with 64 (39 to a sync); a point
+//! read of a cached block takes 0.6 µs. The journal stays at about 71 MB while a million such items are written; replay
+//! takes 1 s for about 50 MB, so that a start after a crash takes 1.7 s then, and 2.6 s at twice that.
+//!
 //! Not here: [`Engine::reclaim_below`] does nothing. Dropping whole tables below a key is not safe in fjall while snapshots are open,
 //! and a compaction filter would have to know that no newer version of a key is below it.
 
@@ -68,7 +73,8 @@ pub struct Options {
     pub memtable_bytes: u64,
     /// Free disk space that writes leave alone: fjall's compactions and the rest of the machine need some.
     pub reserve_bytes: u64,
-    /// Threads that flush and compact.
+    /// Threads that flush and compact. With one, a flush may wait for a compaction; with more, fjall's first thread spins while
+    /// the others compact, which costs more than it gains unless there are cores to spare.
     pub worker_threads: usize,
 }
 
