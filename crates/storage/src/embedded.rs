@@ -30,10 +30,10 @@
 //! - No key-value separation, no `clear()`, no FIFO compaction, no dropping of ranges. A batch holds each key once, as
 //!   its entries share one sequence number.
 //!
-//! Measured with `examples/group_commit.rs` on two cores (x86-64, virtual disk), each commit one item of 1,100 bytes with 16 entries in
-//! all: 4,100 durable commits a second with 1 writer, 13,000 with 16 (9 to a sync), 17,000 with 64 (39 to a sync); a point
-//! read of a cached block takes 0.6 µs. The journal stays at about 71 MB while a million such items are written; replay
-//! takes 1 s for about 50 MB, so that a start after a crash takes 1.7 s then, and 2.6 s at twice that.
+//! Measured with `examples/group_commit.rs` on two cores that were mostly busy with something else (load 7), so these are
+//! lower bounds; each commit is one item of 1,100 bytes with 16 entries in all. Durable commits a second: 260 with 1 writer,
+//! 2,900 with 16 (12 to a sync), 4,600 with 64 (44 to a sync). While a million items were written the journals had 95 MB at
+//! most. A start after a crash took 1.7 to 2.2 s with those items and 23 MB of journal; with a full journal it was not measured.
 //!
 //! Not here: [`Engine::reclaim_below`] does nothing. Dropping whole tables below a key is not safe in fjall while snapshots are open,
 //! and a compaction filter would have to know that no newer version of a key is below it.
