@@ -6,9 +6,6 @@ use std::path::Path;
 use anyhow::{Result, ensure};
 use storage::Engine;
 
-/// How many problems are printed; a broken disk may have millions.
-const SHOWN_MAX: usize = 100;
-
 /// Verifies `data` and prints what it finds. Whether all is well.
 pub async fn run(data: &Path) -> Result<bool> {
     ensure!(data.is_dir(), "there is no data directory {}", data.display());
@@ -19,20 +16,24 @@ pub async fn run(data: &Path) -> Result<bool> {
     engine.close().await?;
     let report = report?;
 
-    for (name, count) in &report.counters {
-        println!("{count:>12} {name}");
-    }
-    for problem in report.problems.iter().take(SHOWN_MAX) {
+    println!(
+        "{}: {} containers, {} items, {} other entries",
+        data.display(),
+        report.containers,
+        report.items,
+        report.entries
+    );
+    for problem in &report.problems {
         println!("problem: {problem}");
     }
-    match report.problems.len() {
-        0 => println!("{}: no problems", data.display()),
-        count if count > SHOWN_MAX => {
-            println!("{}: {count} problems, the first {SHOWN_MAX} shown", data.display())
+    match report.problem_count {
+        0 => println!("no problems"),
+        count if count > report.problems.len() as u64 => {
+            println!("{count} problems, the first {} of them above", report.problems.len());
         }
-        count => println!("{}: {count} problem(s)", data.display()),
+        count => println!("{count} problem(s)"),
     }
-    Ok(report.problems.is_empty())
+    Ok(report.problem_count == 0)
 }
 
 /// A bar that grows on a terminal, and nothing elsewhere.
