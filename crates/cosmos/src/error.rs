@@ -25,19 +25,13 @@ pub(crate) struct Failure {
     /// When it makes sense to ask again.
     retry_after_ms: Option<u64>,
     /// Headers beside the usual ones: the charge, the session token.
-    headers: HeaderMap,
+    headers: Option<Box<HeaderMap>>,
 }
 
 impl Failure {
     /// A refusal with a text of the front end's own.
     pub(crate) fn new(status: StatusCode, text: impl Into<String>) -> Self {
-        Self {
-            status,
-            substatus: None,
-            text: text.into(),
-            retry_after_ms: None,
-            headers: HeaderMap::new(),
-        }
+        Self { status, substatus: None, text: text.into(), retry_after_ms: None, headers: None }
     }
 
     /// 400.
@@ -63,7 +57,7 @@ impl Failure {
 
     /// The same with these headers beside the usual ones.
     pub(crate) fn with_headers(mut self, headers: HeaderMap) -> Self {
-        self.headers = headers;
+        self.headers = Some(Box::new(headers));
         self
     }
 
@@ -90,7 +84,7 @@ impl Failure {
 
     /// The response: `{"code": …, "message": …}` and the headers that go with it.
     pub(crate) fn into_answer(self, activity_id: &HeaderValue) -> Answer {
-        let mut headers = self.headers;
+        let mut headers = self.headers.map_or_else(HeaderMap::new, |headers| *headers);
         headers.insert(http::header::CONTENT_TYPE, headers::JSON.clone());
         headers.entry(&headers::REQUEST_CHARGE).or_insert_with(|| headers::CHARGE_ONE.clone());
         if let Some(substatus) = self.substatus {
