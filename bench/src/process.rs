@@ -1,0 +1,180 @@
+//! The servers under test, each a process of its own: start, wait for the ready line, look at, stop, kill.
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// How long a server may take to say that it is ready.
+const READY_MAX: Duration = Duration::from_secs(120);
+
+/// A running server.
+pub struct Server {
+    child: Child,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// From starting the process to its ready line.
+    pub ready: Duration,
+}
+
+impl Server {
+    /// Starts Sidereal on a data directory, or in memory without one.
+    pub fn start(program: &Path, data: Option<&Path>) -> Result<Self> {
+        let mut command = Command::new(program);
+        command.args(["--port", "0"]).env_remove("SIDEREAL_KEY");
+        match data {
+            Some(directory) => command.arg("--data").arg(directory),
+            None => command.arg("--in-memory"),
+        };
+        Self::launch(command).with_context(|| format!("cannot start {}", program.display()))
+    }
+
+    /// Starts the floor server: this program again, answering with what is in a file.
+    pub fn start_floor(answer: &Path) -> Result<Self> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg("floor").arg(answer);
+        Self::launch(command).context("cannot start the floor server")
+    }
+
+    fn launch(mut command: Command) -> Result<Self> {
+        let start = Instant::now();
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+        let stdout = child.stdout.take().expect("stdout is piped");
+        let (sender, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            // Reads to the end even when nobody listens any more, so that the server never blocks on its output.
+            for line in BufReader::new(stdout).lines().map_while(|line| line.ok()) {
+                drop(sender.send(line));
+            }
+        });
+        let mut seen = String::new();
+        loop {
+            match lines.recv_timeout(READY_MAX.saturating_sub(start.elapsed())) {
+                Ok(line) => {
+                    if let Some(port) = endpoint_port(&line) {
+                        let ready = start.elapsed();
+                        let address = SocketAddr::from(([127, 0, 0, 1], port));
+                        return Ok(Self { child, address, ready });
+                    }
+                    seen.push_str(&line);
+                    seen.push('\n');
+                }
+                Err(_) => {
+                    drop(child.kill());
+                    drop(child.wait());
+                    bail!("no ready line; it said:\n{seen}");
+                }
+            }
+        }
+    }
+
+    /// Processor time used so far.
+    pub fn cpu(&self) -> Duration {
+        cpu_of(self.child.id())
+    }
+
+    /// Resident memory, in bytes.
+    pub fn rss_bytes(&self) -> u64 {
+        let path = format!("/proc/{}/status", self.child.id());
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+        kilobytes.unwrap_or_default() * 1024
+    }
+
+    /// Asks it to stop and waits; how long that took.
+    pub fn stop(mut self) -> Result<Duration> {
+        let start = Instant::now();
+        self.signal(Signal::TERM)?;
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                if !status.success() {
+                    bail!("the server ended with {status}");
+                }
+                return Ok(start.elapsed());
+            }
+            if start.elapsed() > Duration::from_secs(60) {
+                bail!("the server did not stop within 60 s of SIGTERM");
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// `kill -9`, and waits until it is gone.
+    pub fn kill(mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    fn signal(&self, signal: Signal) -> Result<()> {
+        let pid = Pid::from_raw(self.child.id().try_into()?).context("a process id")?;
+        Ok(kill_process(pid, signal)?)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// Processor time of this process so far.
+pub fn own_cpu() -> Duration {
+    cpu_of(std::process::id())
+}
+
+fn cpu_of(pid: u32) -> Duration {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name may hold spaces; what follows it does not. User and system time are fields 14 and 15 of all.
+    let fields = text.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let ticks: u64 =
+        fields.split_whitespace().skip(11).take(2).filter_map(|n| n.parse::<u64>().ok()).sum();
+    Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+}
+
+/// The port of the first URL in a line.
+fn endpoint_port(line: &str) -> Option<u16> {
+    let rest = line.split_once("://")?.1;
+    let authority = rest.split(['/', ' ', ',', '"', ')']).next()?;
+    authority.rsplit_once(':')?.1.parse().ok()
+}
+
+/// The bytes of all files under a directory, as allocated on disk.
+pub fn disk_bytes(directory: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let mut total = 0;
+    let mut pending: Vec<PathBuf> = vec![directory.to_owned()];
+    while let Some(directory) = pending.pop() {
+        // Files come and go while the server works; one that has just gone counts nothing.
+        for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+            match entry.metadata() {
+                Ok(metadata) if metadata.is_dir() => pending.push(entry.path()),
+                Ok(metadata) => total += metadata.blocks() * 512,
+                Err(_) => {}
+            }
+        }
+    }
+    total
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_port_is_found_in_a_ready_line() {
+        assert_eq!(
+            endpoint_port("sidereal is ready at https://localhost:8081/ (key …)"),
+            Some(8081)
+        );
+        assert_eq!(endpoint_port("ready http://127.0.0.1:41234"), Some(41234));
+        assert_eq!(endpoint_port("opening /tmp/x"), None);
+    }
+}
