@@ -3,6 +3,8 @@
 //!
 //! `QUERY_TEST_ROUNDS` makes them longer.
 
+#![expect(clippy::unwrap_used, reason = "all of this file is a test")]
+
 use std::path::Path;
 use std::sync::Arc;
 
