@@ -176,8 +176,13 @@ impl Call<'_> {
 
     /// The partition key header.
     pub(crate) fn partition_key(&self) -> Result<Option<PartitionKey>> {
-        let Some(header) = self.text(&headers::PARTITION_KEY)? else { return Ok(None) };
-        PartitionKey::parse(header).map(Some).map_err(|error| {
+        let header = self.text(&headers::PARTITION_KEY)?;
+        header.map(|header| self.parse_partition_key(header)).transpose()
+    }
+
+    /// A partition key in the header's form, wherever it stands.
+    pub(crate) fn parse_partition_key(&self, header: &str) -> Result<PartitionKey> {
+        PartitionKey::parse(header).map_err(|error| {
             Failure::bad_request(match error {
                 BadKey::Unreadable(text) => format!("Partition key {text} is invalid."),
                 BadKey::Component(bad) => format!(

@@ -25,19 +25,13 @@ pub(crate) struct Failure {
     /// When it makes sense to ask again.
     retry_after_ms: Option<u64>,
     /// Headers beside the usual ones: the charge, the session token.
-    headers: HeaderMap,
+    headers: Option<Box<HeaderMap>>,
 }
 
 impl Failure {
     /// A refusal with a text of the front end's own.
     pub(crate) fn new(status: StatusCode, text: impl Into<String>) -> Self {
-        Self {
-            status,
-            substatus: None,
-            text: text.into(),
-            retry_after_ms: None,
-            headers: HeaderMap::new(),
-        }
+        Self { status, substatus: None, text: text.into(), retry_after_ms: None, headers: None }
     }
 
     /// 400.
@@ -63,7 +57,7 @@ impl Failure {
 
     /// The same with these headers beside the usual ones.
     pub(crate) fn with_headers(mut self, headers: HeaderMap) -> Self {
-        self.headers = headers;
+        self.headers = Some(Box::new(headers));
         self
     }
 
@@ -77,9 +71,20 @@ impl Failure {
         &self.text
     }
 
+    /// Adds to a result of a batch what is known beside the status.
+    pub(crate) fn describe(&self, result: &mut Value) {
+        if let Some(substatus) = self.substatus {
+            result["subStatusCode"] = substatus.into();
+        }
+        if let Some(retry_after_ms) = self.retry_after_ms {
+            result["retryAfterMilliseconds"] = retry_after_ms.into();
+        }
+        result["message"] = self.text.clone().into();
+    }
+
     /// The response: `{"code": …, "message": …}` and the headers that go with it.
     pub(crate) fn into_answer(self, activity_id: &HeaderValue) -> Answer {
-        let mut headers = self.headers;
+        let mut headers = self.headers.map_or_else(HeaderMap::new, |headers| *headers);
         headers.insert(http::header::CONTENT_TYPE, headers::JSON.clone());
         headers.entry(&headers::REQUEST_CHARGE).or_insert_with(|| headers::CHARGE_ONE.clone());
         if let Some(substatus) = self.substatus {
@@ -110,6 +115,8 @@ impl From<db::Error> for Failure {
             db::Error::SessionNotAvailable => (S::NOT_FOUND, Some(1002), None),
             db::Error::Exists | db::Error::UniqueKeyViolation => (S::CONFLICT, None, None),
             db::Error::PreconditionFailed => (S::PRECONDITION_FAILED, None, None),
+            db::Error::PatchConditionFailed => (S::PRECONDITION_FAILED, Some(1110), None),
+            db::Error::FailedDependency => (S::FAILED_DEPENDENCY, None, None),
             db::Error::TooLarge(_) => (S::PAYLOAD_TOO_LARGE, None, None),
             db::Error::PartitionGone => (S::GONE, Some(1002), None),
             db::Error::Throttled { retry_after_ms } => {

@@ -83,11 +83,21 @@ pub(crate) async fn delete(
     write(call, database, container, Verb::Delete(id.to_owned())).await
 }
 
+/// `PATCH …/docs/{id}`
+pub(crate) async fn patch(
+    call: &mut Call<'_>,
+    database: &str,
+    container: &str,
+    id: &str,
+) -> Result<Answer> {
+    write(call, database, container, Verb::Patch(id.to_owned())).await
+}
+
 async fn write(call: &mut Call<'_>, database: &str, container: &str, verb: Verb) -> Result<Answer> {
     check_options(call)?;
     let container = call.owner(database, container)?;
     let partition_key = call.full_partition_key(&container)?;
-    if partition_key.is_none() && matches!(verb, Verb::Delete(_)) {
+    if partition_key.is_none() && matches!(verb, Verb::Delete(_) | Verb::Patch(_)) {
         return Err(key_missing());
     }
     let write = Write {

@@ -11,6 +11,7 @@ mod account;
 mod admin;
 mod answer;
 pub mod auth;
+mod batch;
 mod binary_json;
 mod body;
 mod call;

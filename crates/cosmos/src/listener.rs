@@ -45,6 +45,9 @@ impl Default for Limits {
 /// How long a client may take to say whether it speaks TLS, and to shake hands.
 const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
 
+/// How often a connection is looked at while the server stops: one on which nothing happens is closed.
+const STOP_TICK: Duration = Duration::from_millis(250);
+
 /// The largest head of a request: authorization, continuation and session tokens fit several times.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 
@@ -153,14 +156,14 @@ async fn connection(
     address: SocketAddr,
     tls: Option<TlsAcceptor>,
     front_end: &Arc<FrontEnd>,
-    stopped: watch::Receiver<bool>,
+    mut stopped: watch::Receiver<bool>,
 ) -> Result<(), Failed> {
     stream.set_nodelay(true)?;
     let local = address.ip().to_canonical().is_loopback();
-    let start = timeout(HANDSHAKE_TIME_MAX, first_bytes(&stream)).await??;
+    let start = unless_stopped(&mut stopped, first_bytes(&stream)).await?;
     match tls {
         Some(tls) if start == Start::Tls => {
-            let stream = timeout(HANDSHAKE_TIME_MAX, tls.accept(stream)).await??;
+            let stream = unless_stopped(&mut stopped, tls.accept(stream)).await?;
             let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
             let session = Session {
                 front_end: front_end.clone(),
@@ -177,6 +180,17 @@ async fn connection(
             };
             session.serve(stream, start == Start::Http2).await
         }
+    }
+}
+
+/// A step of the handshake, which must not take for ever, and ends when the server stops.
+async fn unless_stopped<T>(
+    stopped: &mut watch::Receiver<bool>,
+    step: impl Future<Output = io::Result<T>>,
+) -> Result<T, Failed> {
+    tokio::select! {
+        done = timeout(HANDSHAKE_TIME_MAX, step) => Ok(done??),
+        _ = stopped.wait_for(|stopped| *stopped) => Err("the server is stopping".into()),
     }
 }
 
@@ -247,7 +261,19 @@ impl Session {
                     }
                 }
                 connection.as_mut().graceful_shutdown();
-                connection.await.map_err(Into::into)
+                let mut before = activity.progress();
+                loop {
+                    tokio::select! {
+                        ended = connection.as_mut() => return ended.map_err(Into::into),
+                        () = sleep(STOP_TICK) => {
+                            // Half a request would otherwise keep the server from stopping.
+                            if before == (false, before.1) && activity.progress() == before {
+                                return Ok(());
+                            }
+                            before = activity.progress();
+                        }
+                    }
+                }
             }};
         }
         if http2 {

@@ -46,6 +46,11 @@ impl Activity {
         self.running.fetch_add(1, Relaxed);
     }
 
+    /// Whether a request is being answered, and how much has been written: two equal answers that say no mean that nothing is on its way.
+    pub(crate) fn progress(&self) -> (bool, u64) {
+        (self.running.load(Relaxed) > 0, self.writes.load(Relaxed))
+    }
+
     /// A request is answered, and its body read or given up.
     pub(crate) fn end(&self) {
         self.reads_used.store(self.reads.load(Relaxed), Relaxed);

@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use crate::call::{Call, Intent};
 use crate::error::{Failure, Result};
 use crate::{FrontEnd, headers, items, offers, pkranges, query};
-use crate::{absent, account, admin, answer::Answer, changes, containers, databases};
+use crate::{absent, account, admin, answer::Answer, batch, changes, containers, databases};
 
 /// Answers a request whose signature and version have been checked.
 pub(crate) async fn route(
@@ -42,14 +42,12 @@ pub(crate) async fn route(
             Intent::Upsert => items::create(call, db, c, true).await,
             Intent::Query => query::run(call, db, c).await,
             Intent::Plan => query::plan(call, db, c),
-            Intent::Batch => Err(Failure::unsupported("batch and bulk requests")),
+            Intent::Batch => batch::run(call, db, c).await,
         },
         ("GET" | "HEAD", ["dbs", db, "colls", c, "docs", id]) => items::read(call, db, c, id).await,
         ("PUT", ["dbs", db, "colls", c, "docs", id]) => items::replace(call, db, c, id).await,
         ("DELETE", ["dbs", db, "colls", c, "docs", id]) => items::delete(call, db, c, id).await,
-        ("PATCH", ["dbs", _, "colls", _, "docs", _]) => {
-            Err(Failure::unsupported("partial updates (PATCH)"))
-        }
+        ("PATCH", ["dbs", db, "colls", c, "docs", id]) => items::patch(call, db, c, id).await,
 
         ("GET", ["dbs", db, "colls", c, "pkranges"]) => pkranges::list(call, db, c),
         ("POST", ["dbs", db, "colls", c, "pkranges"]) => pkranges::post(call, db, c),

@@ -42,6 +42,12 @@ pub enum Error {
     /// If-Match named another version.
     #[error("One of the specified pre-condition is not met")]
     PreconditionFailed,
+    /// The condition of a patch does not hold for the item.
+    #[error("The item does not meet the condition of the patch.")]
+    PatchConditionFailed,
+    /// Another write of the same transaction was refused, so this one was not made either.
+    #[error("Another operation of the same transaction failed, so nothing was changed.")]
+    FailedDependency,
     /// The item or request is over a size limit; the text names it.
     #[error("{0}")]
     TooLarge(String),

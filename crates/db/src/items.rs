@@ -4,9 +4,9 @@
 //! the partition's writer ([`crate::writer`]), which decides.
 
 use bytes::Bytes;
-use model::partition_key::{Component, Kind, PartitionKey};
+use model::partition_key::{Component, PartitionKey};
 use model::resource::{ChildRid, Etag, SessionToken};
-use model::ttl::{TTL_SECS_MAX, Ttl};
+use model::ttl::{TTL_SECS_MAX, Ttl, TtlState};
 use serde_json::{Map, Value};
 use storage::{Family, Snapshot};
 use tokio::sync::oneshot;
@@ -15,17 +15,21 @@ use crate::charge::{self, RequestCharge};
 use crate::index::is_system_property;
 use crate::keys::{Key, encode_name, encode_partition_key};
 use crate::partition::Partition;
+use crate::patch::Patch;
 use crate::record::Record;
 use crate::scan::{ItemScan, Position};
 use crate::settings::bad_component;
-use crate::writer::{Op, ordinal_of_value};
-use crate::{Container, Db, Error, Reply, Result};
+use crate::writer::{Op, Outcome, Transaction, ordinal_of_value};
+use crate::{Container, Db, Error, Reply, Result, Settings};
 
 /// The most bytes of an item's JSON.
 pub const ITEM_BYTES_MAX: usize = 2 << 20;
 
 /// The most bytes of an item's id.
 pub const ID_BYTES_MAX: usize = 1_023;
+
+/// The most bytes of a partition key's component.
+pub const KEY_BYTES_MAX: usize = 2_048;
 
 /// The most bytes of rows in a page.
 pub const PAGE_BYTES_MAX: usize = 4 << 20;
@@ -59,6 +63,10 @@ pub enum Verb {
     Replace(String),
     /// The item with this id must exist (addressed by id or rid).
     Delete(String),
+    /// The item with this id must exist; the body is a patch.
+    Patch(String),
+    /// Reads, within a transaction.
+    Read(String),
 }
 
 /// A write of one item.
@@ -68,7 +76,7 @@ pub struct Write {
     pub verb: Verb,
     /// The partition key the client gave; read from the body where it gave none (needed for delete).
     pub partition_key: Option<PartitionKey>,
-    /// The item's JSON text; empty for delete.
+    /// The item's or patch's JSON text; empty for delete and read.
     pub body: Bytes,
     /// The version that must be there, quotes included, or `*`. An upsert checks it only where the item exists.
     pub if_match: Option<String>,
@@ -129,10 +137,27 @@ pub(crate) struct Prepared {
     pub key: Vec<u8>,
     /// The stored form of partition key and id.
     pub name: Bytes,
-    /// `None` for a delete.
-    pub body: Option<PreparedBody>,
+    pub content: Content,
     pub if_match: Option<String>,
     pub if_none_match: Option<String>,
+}
+
+/// What a write brings.
+#[derive(Debug)]
+pub(crate) enum Content {
+    /// A whole item.
+    Body(PreparedBody),
+    /// Changes to the item that is there.
+    Patch(PreparedPatch),
+    /// Nothing: a delete or a read.
+    Nothing,
+}
+
+/// A patch that can be applied.
+#[derive(Debug)]
+pub(crate) struct PreparedPatch {
+    pub patch: Patch,
+    pub condition: Option<query::Compiled>,
 }
 
 /// What will be stored of an item.
@@ -147,7 +172,31 @@ pub(crate) struct PreparedBody {
 
 impl Prepared {
     pub fn body_bytes(&self) -> usize {
-        self.body.as_ref().map_or(0, |body| body.text.len())
+        match &self.content {
+            Content::Body(body) => body.text.len(),
+            Content::Patch(_) | Content::Nothing => 0,
+        }
+    }
+}
+
+impl PreparedBody {
+    /// Validates an item and computes what is stored beside it.
+    pub fn new(settings: &Settings, ttl: TtlState, value: &Value) -> Result<Self> {
+        let members = value.as_object().ok_or_else(not_an_object)?;
+        let own_ttl = own_ttl(members.get("ttl"), ttl.default.is_on())?;
+        let unique = settings.unique_entries(value)?;
+        let terms = settings.indexing.terms(value);
+        let text = text_of(members);
+        if text.len() > ITEM_BYTES_MAX {
+            return Err(too_large());
+        }
+        Ok(Self { text, own_ttl, terms, unique })
+    }
+}
+
+impl Item {
+    pub(crate) fn of(record: &Record) -> Self {
+        Self { body: record.body.clone(), etag: record.etag(), lsn: record.lsn }
     }
 }
 
@@ -180,28 +229,81 @@ impl Db {
             let record = record.filter(|record| horizon.is_live(record.ts, record.own_ttl));
             let record = record.ok_or(Error::NotFound)?;
             charge = charge::read(record.body.len());
-            Ok(Item { etag: record.etag(), lsn: record.lsn, body: record.body })
+            Ok(Item::of(&record))
         }
         .await;
         self.settle(partition, charge);
         Reply { result, charge, session: Some(session) }
     }
 
-    /// Creates, upserts, replaces or deletes one item. Durable when it returns.
+    /// Creates, upserts, replaces, patches or deletes one item. Durable when it returns.
     pub async fn write(&self, container: &Container, write: Write) -> Reply<Written> {
+        let reply = self.transact(container, vec![write]).await;
+        let result = reply.result.and_then(|mut outcomes| {
+            outcomes.pop().map_or(Err(Error::Stopping), |outcome| outcome.result)
+        });
+        Reply { result, charge: reply.charge, session: reply.session }
+    }
+
+    /// Makes several writes, all or none. Durable when it returns; if one is refused, the others fail with
+    /// [`Error::FailedDependency`].
+    pub async fn transact(&self, container: &Container, writes: Vec<Write>) -> Reply<Vec<Outcome>> {
         let partition = container.partition();
-        let mut charge = charge::MISS;
         let result = async {
-            let prepared = self.prepare(container, write).await?;
-            partition.admit(self.clock.elapsed())?;
-            let (reply, outcome) = oneshot::channel();
-            partition.submit(Op::Write(Box::new(prepared), reply))?;
+            let count = writes.len();
+            let mut transaction = Vec::with_capacity(count);
+            for (number, write) in writes.into_iter().enumerate() {
+                match self.prepare(container, write).await {
+                    Ok(prepared) => transaction.push(prepared),
+                    Err(error) => {
+                        return Ok(Outcome::all_refused(count, number, error, charge::MISS));
+                    }
+                }
+            }
+            let outcomes = self.submit(partition, transaction)?;
             // The writer drops what it has not answered only when the container goes.
-            let outcome = outcome.await.map_err(|_| Error::OwnerNotFound)?;
-            charge = outcome.charge;
-            outcome.result
+            outcomes.await.map_err(|_| Error::OwnerNotFound)
         }
         .await;
+        self.reply(partition, result)
+    }
+
+    /// Makes several writes, each by itself, in one go: some may be made and others refused.
+    pub async fn bulk(&self, container: &Container, writes: Vec<Write>) -> Reply<Vec<Outcome>> {
+        let partition = container.partition();
+        let mut pending = Vec::with_capacity(writes.len());
+        for write in writes {
+            let prepared = self.prepare(container, write).await;
+            pending.push(prepared.and_then(|prepared| self.submit(partition, vec![prepared])));
+        }
+        let mut outcomes = Vec::with_capacity(pending.len());
+        for pending in pending {
+            let outcome = match pending {
+                Ok(answer) => answer.await.ok().and_then(|mut outcomes| outcomes.pop()),
+                Err(error) => Some(Outcome::refused(error)),
+            };
+            outcomes.push(outcome.unwrap_or_else(|| Outcome::refused(Error::OwnerNotFound)));
+        }
+        self.reply(partition, Ok(outcomes))
+    }
+
+    /// Queues a transaction for the writer, if there are request units for it.
+    fn submit(
+        &self,
+        partition: &Partition,
+        transaction: Transaction,
+    ) -> Result<oneshot::Receiver<Vec<Outcome>>> {
+        partition.admit(self.clock.elapsed())?;
+        let (reply, outcomes) = oneshot::channel();
+        partition.submit(Op::Write(transaction, reply))?;
+        Ok(outcomes)
+    }
+
+    fn reply(&self, partition: &Partition, result: Result<Vec<Outcome>>) -> Reply<Vec<Outcome>> {
+        let mut charge = RequestCharge::default();
+        for outcome in result.iter().flatten() {
+            charge += outcome.charge;
+        }
         self.settle(partition, charge);
         Reply { result, charge, session: Some(partition.session()) }
     }
@@ -259,25 +361,27 @@ impl Db {
     async fn prepare(&self, container: &Container, write: Write) -> Result<Prepared> {
         let Write { verb, partition_key, body, if_match, if_none_match } = write;
         let settings = container.runtime.settings();
-        if let Verb::Delete(id) = &verb {
+        if let Verb::Delete(id) | Verb::Read(id) | Verb::Patch(id) = &verb {
             let key = partition_key.ok_or_else(missing_key)?;
             check_key(container, &key)?;
             let key = encode_partition_key(&key);
             let id = self.id_of(container, id).await?;
             let name = encode_name(&key, &id).into();
-            return Ok(Prepared { verb, key, name, body: None, if_match, if_none_match });
+            let content = match verb {
+                Verb::Patch(_) => Content::Patch(prepare_patch(&settings, &parse(&body)?)?),
+                _ => Content::Nothing,
+            };
+            return Ok(Prepared { verb, key, name, content, if_match, if_none_match });
         }
         let value = parse(&body)?;
-        let members = value.as_object().ok_or_else(|| {
-            Error::Invalid("The input content is invalid: an item must be a JSON object.".into())
-        })?;
-        let id = item_id(members)?;
-        if let Verb::Replace(addressed) = &verb {
-            if self.id_of(container, addressed).await? != id {
-                return Err(Error::Invalid(
-                    "Replacing the item failed: the 'id' in the body differs from the one in the request's path.".into(),
-                ));
-            }
+        let id = item_id(value.as_object().ok_or_else(not_an_object)?)?;
+        if let Verb::Replace(addressed) = &verb
+            && self.id_of(container, addressed).await? != id
+        {
+            return Err(Error::Invalid(
+                "Replacing the item failed: the 'id' in the body differs from the one in the request's path."
+                    .into(),
+            ));
         }
         let key = settings.partition_key.extract(&value).map_err(|bad| bad_component(&bad))?;
         if let Some(given) = &partition_key {
@@ -286,15 +390,11 @@ impl Db {
                 return Err(Error::PartitionKeyMismatch);
             }
         }
-        check_key_size(container, &key)?;
-        let own_ttl = own_ttl(members.get("ttl"), container.runtime.ttl.state().default.is_on())?;
-        let unique = settings.unique_entries(&value)?;
-        let terms = settings.indexing.terms(&value);
+        check_key_size(&key)?;
+        let body = PreparedBody::new(&settings, container.runtime.ttl.state(), &value)?;
         let key = encode_partition_key(&key);
         let name = encode_name(&key, id).into();
-        let text = text_of(members, body.len());
-        let body = Some(PreparedBody { text, own_ttl, terms, unique });
-        Ok(Prepared { verb, key, name, body, if_match, if_none_match })
+        Ok(Prepared { verb, key, name, content: Content::Body(body), if_match, if_none_match })
     }
 
     /// The id that a path names: itself, or that of the item with this rid.
@@ -375,16 +475,11 @@ fn check_key(container: &Container, key: &PartitionKey) -> Result<()> {
     Ok(())
 }
 
-fn check_key_size(container: &Container, key: &PartitionKey) -> Result<()> {
-    let limit = match container.settings.partition_key.kind {
-        Kind::V1 => 101,
-        Kind::V2 | Kind::MultiHash => 2_048,
-    };
-    let too_long =
-        |component: &Component| matches!(component, Component::String(text) if text.len() > limit);
+fn check_key_size(key: &PartitionKey) -> Result<()> {
+    let too_long = |component: &Component| matches!(component, Component::String(text) if text.len() > KEY_BYTES_MAX);
     match key.0.iter().any(too_long) {
         true => Err(Error::Invalid(format!(
-            "The partition key value is too long: the most is {limit} bytes."
+            "The partition key value is too long: the most is {KEY_BYTES_MAX} bytes."
         ))),
         false => Ok(()),
     }
@@ -394,9 +489,23 @@ fn missing_key() -> Error {
     Error::Invalid("PartitionKey value must be supplied for this operation.".into())
 }
 
+fn not_an_object() -> Error {
+    Error::Invalid("The input content is invalid: an item must be a JSON object.".into())
+}
+
+fn too_large() -> Error {
+    Error::TooLarge("Request size is too large".into())
+}
+
+fn prepare_patch(settings: &Settings, body: &Value) -> Result<PreparedPatch> {
+    let patch = Patch::parse(body, settings)?;
+    let condition = patch.condition.as_deref().map(query::Compiled::condition).transpose()?;
+    Ok(PreparedPatch { patch, condition })
+}
+
 fn parse(body: &[u8]) -> Result<Value> {
     if body.len() > ITEM_BYTES_MAX {
-        return Err(Error::TooLarge("Request size is too large".into()));
+        return Err(too_large());
     }
     serde_json::from_slice(body).map_err(|error| {
         Error::Invalid(format!(
@@ -452,8 +561,8 @@ fn own_ttl(value: Option<&Value>, on: bool) -> Result<Ttl> {
 }
 
 /// The item's JSON without system properties and without the last brace, which the writer adds.
-fn text_of(members: &Map<String, Value>, room: usize) -> Vec<u8> {
-    let mut text = Vec::with_capacity(room + 16);
+fn text_of(members: &Map<String, Value>) -> Vec<u8> {
+    let mut text = Vec::with_capacity(1_024);
     for (name, value) in members.iter().filter(|(name, _)| !is_system_property(name)) {
         text.push(if text.is_empty() { b'{' } else { b',' });
         serde_json::to_writer(&mut text, name).expect("a string can be written");

@@ -13,6 +13,7 @@ pub mod items;
 mod keys;
 mod open;
 mod partition;
+pub mod patch;
 pub mod purge;
 pub mod query;
 mod record;
@@ -41,6 +42,7 @@ pub use purge::{PurgeReport, TtlLag};
 pub use query::QueryRequest;
 pub use settings::Settings;
 pub use throughput::{Migration, Offer, Throughput};
+pub use writer::Outcome;
 
 /// How a database behaves.
 #[derive(Clone, Copy, Debug, Default)]

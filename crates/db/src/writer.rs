@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::charge::{self, RequestCharge};
 use crate::container::Runtime;
-use crate::items::{Item, Prepared, PreparedBody, Verb, Written};
+use crate::items::{Content, Item, Prepared, PreparedBody, PreparedPatch, Verb, Written};
 use crate::keys::{Key, ordinal_of};
 use crate::partition::{Head, Partition};
 use crate::purge::{Alarm, Purged};
@@ -35,19 +35,44 @@ const ROUND_BYTES_MAX: usize = 8 << 20;
 /// Something for the writer to do.
 #[derive(Debug)]
 pub(crate) enum Op {
-    /// A client's write.
-    Write(Box<Prepared>, oneshot::Sender<Outcome>),
+    /// A client's writes: all are made or none.
+    Write(Transaction, oneshot::Sender<Vec<Outcome>>),
     /// Remove up to so many expired items.
     Purge(usize, oneshot::Sender<Result<Purged>>),
     /// Refuse everything from now on: the container is being dropped, or the server stops.
     Close(oneshot::Sender<()>),
 }
 
+/// Writes to one partition key that are made together.
+pub(crate) type Transaction = Vec<Prepared>;
+
 /// What a write came to.
 #[derive(Debug)]
-pub(crate) struct Outcome {
+pub struct Outcome {
+    /// The result itself.
     pub result: Result<Written>,
+    /// What it cost.
     pub charge: RequestCharge,
+}
+
+impl Outcome {
+    /// The outcome of a write that was not tried.
+    pub(crate) fn refused(error: Error) -> Self {
+        Self { result: Err(error), charge: charge::MISS }
+    }
+
+    /// The outcomes of a transaction of which one write was refused.
+    pub(crate) fn all_refused(
+        count: usize,
+        refused: usize,
+        error: Error,
+        charge: RequestCharge,
+    ) -> Vec<Self> {
+        let mut outcomes: Vec<_> =
+            (0..count).map(|_| Self::refused(Error::FailedDependency)).collect();
+        outcomes[refused] = Self { result: Err(error), charge };
+        outcomes
+    }
 }
 
 /// A partition's writer.
@@ -73,8 +98,8 @@ impl Writer {
                 },
             };
             match first {
-                Op::Write(prepared, reply) => {
-                    let mut writes = vec![(*prepared, reply)];
+                Op::Write(transaction, reply) => {
+                    let mut writes = vec![(transaction, reply)];
                     held_back = self.gather(&mut writes);
                     self.write_round(writes).await;
                 }
@@ -89,13 +114,19 @@ impl Writer {
     }
 
     /// Takes the writes that have queued up to the first other operation, which is held back for the next round.
-    fn gather(&mut self, writes: &mut Vec<(Prepared, oneshot::Sender<Outcome>)>) -> Option<Op> {
-        let mut bytes = writes[0].0.body_bytes();
-        while writes.len() < ROUND_OPS_MAX && bytes < ROUND_BYTES_MAX {
+    fn gather(
+        &mut self,
+        writes: &mut Vec<(Transaction, oneshot::Sender<Vec<Outcome>>)>,
+    ) -> Option<Op> {
+        let size =
+            |transaction: &Transaction| transaction.iter().map(Prepared::body_bytes).sum::<usize>();
+        let (mut ops, mut bytes) = (writes[0].0.len(), size(&writes[0].0));
+        while ops < ROUND_OPS_MAX && bytes < ROUND_BYTES_MAX {
             match self.queue.try_recv() {
-                Ok(Op::Write(prepared, reply)) => {
-                    bytes += prepared.body_bytes();
-                    writes.push((*prepared, reply));
+                Ok(Op::Write(transaction, reply)) => {
+                    ops += transaction.len();
+                    bytes += size(&transaction);
+                    writes.push((transaction, reply));
                 }
                 Ok(other) => return Some(other),
                 Err(_) => return None,
@@ -104,18 +135,12 @@ impl Writer {
         None
     }
 
-    async fn write_round(&mut self, writes: Vec<(Prepared, oneshot::Sender<Outcome>)>) {
+    async fn write_round(&mut self, writes: Vec<(Transaction, oneshot::Sender<Vec<Outcome>>)>) {
         loop {
             let mut round = Round::new(self);
             let mut outcomes = Vec::with_capacity(writes.len());
-            for (prepared, _) in &writes {
-                let (head, writes) = (round.head, round.batch.writes.len());
-                let result = round.write(prepared).await;
-                if result.is_err() {
-                    round.head = head;
-                    round.batch.writes.truncate(writes);
-                }
-                outcomes.push(Outcome { result, charge: std::mem::take(&mut round.charge) });
+            for (transaction, _) in &writes {
+                outcomes.push(round.transact(transaction).await);
             }
             match self.commit(round).await {
                 Ok(()) => {
@@ -128,11 +153,9 @@ impl Writer {
                 Err(storage::Error::Conflict) if self.reload_head().await => {}
                 Err(error) => {
                     let error = Error::from(error);
-                    for (_, reply) in writes {
-                        drop(
-                            reply
-                                .send(Outcome { result: Err(error.clone()), charge: charge::MISS }),
-                        );
+                    for (transaction, reply) in writes {
+                        let refused = transaction.iter().map(|_| Outcome::refused(error.clone()));
+                        drop(reply.send(refused.collect()));
                     }
                     return;
                 }
@@ -192,6 +215,16 @@ pub(crate) struct Round<'w> {
     names: HashMap<Bytes, Option<Stored>>,
     /// The same for unique key entries.
     uniques: HashMap<Vec<u8>, Option<u64>>,
+    /// What names and unique key entries were before, since the transaction began.
+    undo: Vec<Undo>,
+    /// Which write of its change comes next.
+    seq: u16,
+}
+
+/// An entry of a round as it was: `None` where there was none.
+enum Undo {
+    Name(Bytes, Option<Option<Stored>>),
+    Unique(Vec<u8>, Option<Option<u64>>),
 }
 
 /// An item in storage.
@@ -216,6 +249,8 @@ impl<'w> Round<'w> {
             charge: RequestCharge::default(),
             names: HashMap::new(),
             uniques: HashMap::new(),
+            undo: Vec::new(),
+            seq: 0,
         }
     }
 
@@ -223,46 +258,112 @@ impl<'w> Round<'w> {
         self.head.now
     }
 
+    /// Makes all of a transaction's writes, as one change with one lsn, or none.
+    async fn transact(&mut self, transaction: &Transaction) -> Vec<Outcome> {
+        let (head, written) = (self.head, self.batch.writes.len());
+        self.undo.clear();
+        self.seq = 0;
+        self.head.lsn += 1;
+        let mut outcomes = Vec::with_capacity(transaction.len());
+        for (number, op) in transaction.iter().enumerate() {
+            let result = self.write(op).await;
+            let charge = std::mem::take(&mut self.charge);
+            match result {
+                Ok(_) => outcomes.push(Outcome { result, charge }),
+                Err(error) => {
+                    self.roll_back(head, written);
+                    return Outcome::all_refused(transaction.len(), number, error, charge);
+                }
+            }
+        }
+        if self.batch.writes.len() == written {
+            self.head = head;
+        }
+        outcomes
+    }
+
+    fn roll_back(&mut self, head: Head, written: usize) {
+        self.head = head;
+        self.batch.writes.truncate(written);
+        while let Some(undo) = self.undo.pop() {
+            match undo {
+                Undo::Name(name, Some(before)) => drop(self.names.insert(name, before)),
+                Undo::Name(name, None) => drop(self.names.remove(&name)),
+                Undo::Unique(suffix, Some(before)) => drop(self.uniques.insert(suffix, before)),
+                Undo::Unique(suffix, None) => drop(self.uniques.remove(&suffix)),
+            }
+        }
+    }
+
     async fn write(&mut self, op: &Prepared) -> Result<Written> {
         let found = self.find(&op.name).await?;
-        let live = found.as_ref().filter(|stored| self.is_live(&stored.record));
+        let live = found.as_ref().filter(|stored| self.is_live(&stored.record)).cloned();
         self.charge = charge::MISS;
-        match (&op.verb, live) {
+        match (&op.verb, &live) {
             (Verb::Create, Some(_)) => return Err(Error::Exists),
-            (Verb::Replace(_) | Verb::Delete(_), None) => return Err(Error::NotFound),
-            _ => {}
+            (Verb::Create | Verb::Upsert, None) => {}
+            (_, None) => return Err(Error::NotFound),
+            (_, Some(stored)) => check_preconditions(op, &stored.record)?,
         }
-        if let Some(stored) = live {
-            check_preconditions(op, &stored.record)?;
-        }
-        match (&op.body, live.cloned()) {
-            (None, Some(old)) => {
+        match (&op.content, live) {
+            (Content::Body(body), old) => {
+                let dead = found.filter(|_| old.is_none());
+                self.store(op, body, old, dead).await
+            }
+            (Content::Patch(patch), Some(old)) => {
+                let body = self.patched(patch, &old.record)?;
+                self.store(op, &body, Some(old), None).await
+            }
+            (Content::Nothing, Some(old)) if matches!(op.verb, Verb::Delete(_)) => {
                 self.charge = charge::write(old.record.body.len(), self.remove(&old)?);
                 self.change(&op.name, None);
-                self.head.lsn += 1;
                 Ok(Written { created: false, item: None })
             }
-            (None, None) => Err(Error::NotFound),
-            (Some(body), old) => {
-                // Expired items under the same name or with the same unique keys give way (R09).
-                let mut dead =
-                    self.expired_holders(body, old.as_ref().map(|old| old.ordinal)).await?;
-                dead.extend(found.filter(|_| old.is_none()));
-                dead.dedup_by_key(|dead| dead.ordinal);
-                for dead in &dead {
-                    self.remove(dead)?;
-                    self.change(&dead.record.name, None);
-                }
-                self.put(op, body, old)
+            (Content::Nothing, Some(old)) => {
+                self.charge = charge::read(old.record.body.len());
+                Ok(Written { created: false, item: Some(Item::of(&old.record)) })
             }
+            (Content::Patch(_) | Content::Nothing, None) => Err(Error::NotFound),
         }
+    }
+
+    /// Writes a body after what stands in its way has gone: expired items under the same name or with the same
+    /// unique keys (R09).
+    async fn store(
+        &mut self,
+        op: &Prepared,
+        body: &PreparedBody,
+        old: Option<Stored>,
+        dead: Option<Stored>,
+    ) -> Result<Written> {
+        let mut dead: Vec<Stored> = dead.into_iter().collect();
+        dead.extend(self.expired_holders(body, old.as_ref().map(|old| old.ordinal)).await?);
+        dead.sort_by_key(|dead| dead.ordinal);
+        dead.dedup_by_key(|dead| dead.ordinal);
+        for dead in &dead {
+            self.remove(dead)?;
+            self.change(&dead.record.name, None);
+        }
+        self.put(op, body, old)
+    }
+
+    /// What a patch makes of an item.
+    fn patched(&self, patch: &PreparedPatch, record: &Record) -> Result<PreparedBody> {
+        if let Some(condition) = &patch.condition
+            && !condition.matches(&record.body, &query::Context::default())?
+        {
+            return Err(Error::PatchConditionFailed);
+        }
+        let mut value = parse_stored(record)?;
+        patch.patch.apply(&mut value)?;
+        let runtime = &self.writer.runtime;
+        PreparedBody::new(&runtime.settings(), runtime.ttl.state(), &value)
     }
 
     /// Writes a new item, or a new version of `old`.
     fn put(&mut self, op: &Prepared, body: &PreparedBody, old: Option<Stored>) -> Result<Written> {
         let partition = self.writer.partition.id;
         let created = old.is_none();
-        self.head.lsn += 1;
         let ordinal = match &old {
             Some(old) => old.ordinal,
             None => {
@@ -272,7 +373,7 @@ impl<'w> Round<'w> {
         };
         let mut record = Record {
             lsn: self.head.lsn,
-            seq: 0,
+            seq: self.seq,
             ts: self.now(),
             own_ttl: body.own_ttl,
             name: op.name.clone(),
@@ -314,7 +415,7 @@ impl<'w> Round<'w> {
         for suffix in &body.unique {
             let key = Key::Unique { partition, suffix }.encode();
             self.batch.put(Family::Index, key, ordinal.to_le_bytes().to_vec());
-            self.uniques.insert(suffix.clone(), Some(ordinal));
+            self.change_unique(suffix.clone(), Some(ordinal));
         }
         self.put_order_entries(&record, ordinal);
         if let Some(due) = self.writer.runtime.ttl.state().expires_at(record.ts, record.own_ttl) {
@@ -327,7 +428,8 @@ impl<'w> Round<'w> {
         if let Some(old) = &old {
             self.charge += charge::write(old.record.body.len(), body.terms.len());
         }
-        let item = Item { body: record.body.clone(), etag: record.etag(), lsn: record.lsn };
+        let item = Item::of(&record);
+        self.seq += 1;
         self.change(&op.name, Some(Stored { ordinal, record }));
         Ok(Written { created, item: Some(item) })
     }
@@ -388,7 +490,7 @@ impl<'w> Round<'w> {
                 if !kept.contains(&suffix) {
                     self.batch
                         .delete(Family::Index, Key::Unique { partition, suffix: &suffix }.encode());
-                    self.uniques.insert(suffix, None);
+                    self.change_unique(suffix, None);
                 }
             }
         }
@@ -464,7 +566,13 @@ impl<'w> Round<'w> {
     }
 
     fn change(&mut self, name: &Bytes, to: Option<Stored>) {
-        self.names.insert(name.clone(), to);
+        let before = self.names.insert(name.clone(), to);
+        self.undo.push(Undo::Name(name.clone(), before));
+    }
+
+    fn change_unique(&mut self, suffix: Vec<u8>, to: Option<u64>) {
+        let before = self.uniques.insert(suffix.clone(), to);
+        self.undo.push(Undo::Unique(suffix, before));
     }
 
     fn stored_terms(&self, record: &Record) -> Result<Vec<Vec<u8>>> {

@@ -1,8 +1,13 @@
 //! From the tree of the text to a [`Block`] that can run: names become numbers, parameters and
 //! literals constants, functions pointers; and everything that can be refused is refused here.
 
+pub(crate) use clauses::{column_names, is_aggregate};
+
 mod clauses;
 mod expressions;
+mod rank;
+
+use std::sync::Arc;
 
 use serde_json::Value as Json;
 
@@ -24,6 +29,12 @@ pub struct Compiled {
     pub(crate) fields: Vec<String>,
     /// How many places for rows of sources it needs.
     pub(crate) slots: usize,
+    /// The number of TOP.
+    pub(crate) top: Option<u64>,
+    /// The number of LIMIT.
+    pub(crate) take: Option<u64>,
+    /// For `FROM (SELECT …)`: the query whose rows are this one's items.
+    pub(crate) inner: Option<Arc<Compiled>>,
 }
 
 /// What a query may refer to besides the item and its parameters.
@@ -31,6 +42,8 @@ pub struct Compiled {
 pub struct Options {
     /// The container's computed properties: name, and the text `SELECT VALUE … FROM c`.
     pub computed: Vec<(String, String)>,
+    /// The distance functions of the container's vector policy, by path (`/vector`).
+    pub metrics: Vec<(String, String)>,
 }
 
 impl Compiled {
@@ -53,22 +66,30 @@ impl Compiled {
         parameters: &[(String, Json)],
         options: &Options,
     ) -> Result<Self> {
+        let inner = match tree.from.as_ref().map(|from| &from.first.collection) {
+            Some(ast::Collection::Subquery(query)) => {
+                Some(Arc::new(Self::from_tree((**query).clone(), parameters, options)?))
+            }
+            _ => None,
+        };
         let mut compiler = Compiler {
             parameters,
             computed: &options.computed,
+            metrics: &options.metrics,
             fields: Vec::new(),
             slots: 0,
             scopes: Vec::new(),
             group: None,
         };
         let block = compiler.block(&tree)?;
+        let (top, _, take) = compiler.counts(&tree)?;
         let Compiler { fields, slots, .. } = compiler;
-        Ok(Self { tree, block, fields, slots })
+        Ok(Self { tree, block, fields, slots, top, take, inner })
     }
 
     /// Whether the query gives rows as it meets items; otherwise only once it has seen all.
     pub fn is_streaming(&self) -> bool {
-        self.block.is_streaming()
+        self.block.is_streaming() && self.inner.as_ref().is_none_or(|inner| inner.is_streaming())
     }
 
     /// The tree of the text.
@@ -130,6 +151,7 @@ struct Grouping {
 struct Compiler<'q> {
     parameters: &'q [(String, Json)],
     computed: &'q [(String, String)],
+    metrics: &'q [(String, String)],
     fields: Vec<String>,
     slots: usize,
     scopes: Vec<Scope>,

@@ -63,6 +63,19 @@ impl Expr {
     /// The constant `undefined`.
     pub const UNDEFINED: Expr = Expr::Constant(None);
 
+    /// The path into the item that it stands for, such as `/a/b/0`; `None` if it is none.
+    pub fn path(&self, fields: &[String]) -> Option<String> {
+        let Expr::Field(field, steps) = self else { return None };
+        let mut path = format!("/{}", fields.get(*field)?);
+        for step in steps {
+            match step {
+                Step::Name(name) => path.extend(["/", name]),
+                Step::Index(index) => path.push_str(&format!("/{index}")),
+            }
+        }
+        Some(path)
+    }
+
     /// Whether it is a constant.
     pub fn is_constant(&self) -> bool {
         matches!(self, Expr::Constant(_))
@@ -205,8 +218,8 @@ pub enum Score {
     FullText {
         /// The text.
         text: Expr,
-        /// The terms.
-        terms: Vec<String>,
+        /// The terms, each one or several words.
+        terms: Vec<Vec<String>>,
     },
     /// A number; a distance where less is better, otherwise a similarity.
     Vector {

@@ -4,78 +4,24 @@
 //! in as little memory as the query needs (a sort with TOP holds only that many), and never in more
 //! than the given bytes.
 
-use std::collections::{BinaryHeap, HashMap, HashSet};
+mod aggregate;
+mod group;
+mod rank;
+mod rows;
+mod sort;
 
-use serde_json::Value as Json;
+use std::collections::HashSet;
 
-use crate::aggregate::Accumulator;
+use group::Groups;
+use rank::Ranker;
+pub use rows::{Position, Progress, Rows};
+pub use sort::append_sort_key;
+use sort::{Row, Sorter, write_sort_key};
+
 use crate::error::{Error, Result};
 use crate::eval::Env;
-use crate::expr::{Block, Group, SortKey};
+use crate::expr::Block;
 use crate::value::Value;
-
-/// Rows of JSON text, one after the other in one buffer.
-#[derive(Clone, Debug, Default)]
-pub struct Rows {
-    bytes: Vec<u8>,
-    ends: Vec<usize>,
-    positions: Vec<Position>,
-}
-
-impl Rows {
-    /// How many rows.
-    pub fn len(&self) -> usize {
-        self.ends.len()
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.ends.is_empty()
-    }
-
-    /// The bytes of all rows together.
-    pub fn bytes_len(&self) -> usize {
-        self.bytes.len()
-    }
-
-    /// Each row.
-    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
-        let starts = std::iter::once(&0).chain(&self.ends);
-        starts.zip(&self.ends).map(|(start, end)| &self.bytes[*start..*end])
-    }
-
-    /// Where each row stands, to resume after it. Rows of groups have no place of their own: there
-    /// the positions count rows from the start.
-    pub fn positions(&self) -> &[Position] {
-        &self.positions
-    }
-
-    fn push(&mut self, row: &[u8], position: Position) {
-        self.bytes.extend_from_slice(row);
-        self.ends.push(self.bytes.len());
-        self.positions.push(position);
-    }
-}
-
-/// A place in the order of a query's rows.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Position {
-    /// The row's ORDER BY keys in their sortable form; empty without ORDER BY.
-    pub key: Vec<u8>,
-    /// The ordinal of its item.
-    pub ordinal: u64,
-    /// Which of the item's rows it is (JOINs give several).
-    pub row: u32,
-}
-
-/// How far earlier pages of the same query have come.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
-    /// Rows passed over for OFFSET.
-    pub skipped: u64,
-    /// Rows given.
-    pub given: u64,
-}
 
 /// The rows of one query on their way out.
 #[derive(Debug)]
@@ -85,6 +31,8 @@ pub struct Gather {
     after: Option<Position>,
     rows: Rows,
     progress: Progress,
+    /// Rows that earlier pages have counted and that come again.
+    replayed: u64,
     offset: u64,
     limit: Option<u64>,
     held: Held,
@@ -95,6 +43,7 @@ enum Stage {
     Stream,
     Sort(Sorter),
     Group(Groups),
+    Rank(Ranker),
 }
 
 impl Gather {
@@ -102,6 +51,8 @@ impl Gather {
     pub fn new(block: &Block, bytes_max: usize) -> Self {
         let stage = if block.group.is_some() {
             Stage::Group(Groups::default())
+        } else if block.rank.is_some() {
+            Stage::Rank(Ranker::default())
         } else if block.order.is_empty() {
             Stage::Stream
         } else {
@@ -113,6 +64,7 @@ impl Gather {
             after: None,
             rows: Rows::default(),
             progress: Progress::default(),
+            replayed: 0,
             offset: block.offset,
             limit: block.limit,
             held: Held { bytes: 0, bytes_max },
@@ -127,14 +79,19 @@ impl Gather {
         self
     }
 
-    /// Goes on where earlier pages stopped: rows up to the position are not held again, and what
-    /// was skipped and given counts.
+    /// Goes on where earlier pages stopped: what was skipped and given counts. A sort drops rows up
+    /// to the position; groups and ranks, whose rows are only known at the end, drop as many as there
+    /// were. Streams are resumed by pushing only the items that follow.
     pub fn resume(mut self, progress: Progress, after: Option<Position>) -> Self {
         self.progress = progress;
         self.after = after;
-        if let Stage::Sort(sorter) = &mut self.stage {
-            let skip = self.offset.saturating_sub(progress.skipped);
-            sorter.keep = self.limit.map(|limit| skip + limit.saturating_sub(progress.given));
+        match &mut self.stage {
+            Stage::Stream => {}
+            Stage::Sort(sorter) => {
+                let skip = self.offset.saturating_sub(progress.skipped);
+                sorter.keep = self.limit.map(|limit| skip + limit.saturating_sub(progress.given));
+            }
+            Stage::Group(_) | Stage::Rank(_) => self.replayed = progress.skipped + progress.given,
         }
         self
     }
@@ -157,6 +114,14 @@ impl Gather {
     /// How far the query has come with the rows given so far.
     pub fn progress(&self) -> Progress {
         self.progress
+    }
+
+    /// Looks at an item before any of its rows.
+    pub fn item<'a>(&mut self, block: &'a Block, env: &mut Env<'a>) -> Result<()> {
+        match (&mut self.stage, &block.rank) {
+            (Stage::Rank(ranker), Some(rank)) => ranker.observe(rank, env),
+            _ => Ok(()),
+        }
     }
 
     /// Takes in the row that `env` shows; false once no more are wanted.
@@ -190,10 +155,13 @@ impl Gather {
             }
             (env.keys, env.aggregates) = outer;
         }
-        if let Stage::Sort(sorter) = &mut self.stage {
-            for row in std::mem::take(&mut sorter.rows).into_sorted_vec() {
-                self.give(&row.text, row.position);
-            }
+        let rows = match (&mut self.stage, &block.rank) {
+            (Stage::Sort(sorter), _) => sorter.take(),
+            (Stage::Rank(ranker), Some(rank)) => ranker.take(rank),
+            _ => Vec::new(),
+        };
+        for row in rows {
+            self.give(&row.text, row.position);
         }
         Ok(())
     }
@@ -231,6 +199,7 @@ impl Gather {
         }
         match &mut self.stage {
             Stage::Sort(sorter) => sorter.add(Row { position, text }, &mut self.held)?,
+            Stage::Rank(ranker) => ranker.add(Row { position, text }, &mut self.held)?,
             _ => self.give(&text, position),
         }
         Ok(())
@@ -239,6 +208,10 @@ impl Gather {
     /// Counts a row off against OFFSET and LIMIT.
     fn give(&mut self, text: &[u8], position: Position) {
         if self.is_done() {
+            return;
+        }
+        if self.replayed > 0 {
+            self.replayed -= 1;
             return;
         }
         if self.progress.skipped < self.offset {
@@ -268,119 +241,8 @@ impl Held {
         }
         Ok(())
     }
-}
 
-/// Appends the keys of a row so that the bytes sort as ORDER BY asks: a descending key is inverted.
-pub fn write_sort_key<'a>(
-    order: &'a [SortKey],
-    env: &mut Env<'a>,
-    out: &mut Vec<u8>,
-) -> Result<()> {
-    for key in order {
-        append_sort_key(&env.eval(&key.expr)?, key.descending, out);
+    fn release(&mut self, bytes: usize) {
+        self.bytes -= bytes;
     }
-    Ok(())
-}
-
-/// Appends one key in its sortable form.
-pub fn append_sort_key(value: &Value<'_>, descending: bool, out: &mut Vec<u8>) {
-    let start = out.len();
-    value.write_key(out);
-    if descending {
-        out[start..].iter_mut().for_each(|byte| *byte = !*byte);
-    }
-}
-
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Row {
-    position: Position,
-    text: Vec<u8>,
-}
-
-/// Sorts rows; with a number to keep, a heap whose top is the first to go.
-#[derive(Debug, Default)]
-struct Sorter {
-    rows: BinaryHeap<Row>,
-    keep: Option<u64>,
-}
-
-impl Sorter {
-    fn new(keep: Option<u64>) -> Self {
-        Self { rows: BinaryHeap::new(), keep }
-    }
-
-    fn is_full(&self) -> bool {
-        self.keep.is_some_and(|keep| self.rows.len() as u64 >= keep)
-    }
-
-    /// Whether a row here would be dropped at once.
-    fn is_beyond(&self, position: &Position) -> bool {
-        self.is_full() && self.rows.peek().is_none_or(|last| *position > last.position)
-    }
-
-    fn add(&mut self, row: Row, held: &mut Held) -> Result<()> {
-        held.add("sort", row.bytes())?;
-        self.rows.push(row);
-        if self.keep.is_some_and(|keep| self.rows.len() as u64 > keep)
-            && let Some(dropped) = self.rows.pop()
-        {
-            held.bytes -= dropped.bytes();
-        }
-        Ok(())
-    }
-}
-
-impl Row {
-    fn bytes(&self) -> usize {
-        self.position.key.len() + self.text.len() + ROW_BYTES
-    }
-}
-
-/// The groups so far, in the order they were first met.
-#[derive(Debug, Default)]
-struct Groups {
-    numbers: HashMap<Vec<u8>, usize>,
-    groups: Vec<(Vec<Option<Json>>, Vec<Accumulator>)>,
-}
-
-impl Groups {
-    fn add<'a>(&mut self, group: &'a Group, env: &mut Env<'a>, held: &mut Held) -> Result<()> {
-        let keys = group.keys.iter().map(|key| env.eval(key)).collect::<Result<Vec<_>>>()?;
-        let mut encoded = Vec::new();
-        keys.iter().for_each(|key| key.write_key(&mut encoded));
-        let number = match self.numbers.get(&encoded) {
-            Some(number) => *number,
-            None => {
-                let size = encoded.len() * 3 + ROW_BYTES * (1 + group.aggregates.len());
-                held.add("group", size)?;
-                self.numbers.insert(encoded, self.groups.len());
-                self.groups.push((keys.iter().map(Value::to_json).collect(), fresh(group)));
-                self.groups.len() - 1
-            }
-        };
-        let (_, accumulators) = &mut self.groups[number];
-        for (accumulator, aggregate) in accumulators.iter_mut().zip(&group.aggregates) {
-            held.add("group", accumulator.add(&env.eval(&aggregate.argument)?))?;
-        }
-        Ok(())
-    }
-
-    /// The keys and aggregates of each group; without GROUP BY there is always one.
-    fn finish<'a>(
-        mut self,
-        group: &Group,
-    ) -> impl Iterator<Item = (Vec<Value<'a>>, Vec<Value<'a>>)> + use<'a> {
-        if group.keys.is_empty() && self.groups.is_empty() {
-            self.groups.push((Vec::new(), fresh(group)));
-        }
-        self.groups.into_iter().map(|(keys, accumulators)| {
-            let keys = keys.into_iter().map(|key| key.map_or(Value::Undefined, Value::built));
-            let results = accumulators.into_iter().map(Accumulator::result);
-            (keys.collect(), results.collect())
-        })
-    }
-}
-
-fn fresh(group: &Group) -> Vec<Accumulator> {
-    group.aggregates.iter().map(|aggregate| Accumulator::new(aggregate.function)).collect()
 }

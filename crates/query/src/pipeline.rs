@@ -72,6 +72,10 @@ pub enum Flow {
 
 /// A query on its way through the items.
 pub struct Pipeline {
+    /// For `FROM (SELECT …)`: the query whose rows are the items of this one.
+    inner: Option<Box<Pipeline>>,
+    /// How many rows of the inner query came so far: their ordinals.
+    inner_rows: u64,
     query: Arc<Compiled>,
     gather: Gather,
     host: Host,
@@ -81,6 +85,10 @@ pub struct Pipeline {
 impl Pipeline {
     /// Starts a query.
     pub fn new(query: Arc<Compiled>, context: &Context) -> Self {
+        let inner = query.inner.as_ref().map(|inner| {
+            let context = Context { resume: None, page_rows_max: None, ..context.clone() };
+            Box::new(Self::new(inner.clone(), &context))
+        });
         let mut gather = Gather::new(&query.block, context.held_bytes_max);
         if context.sorted_input {
             gather = gather.sorted_input();
@@ -92,7 +100,7 @@ impl Pipeline {
             gather = gather.page(rows_max);
         }
         let host = Host::new(context.now_millis, context.seed, context.steps_max);
-        Self { query, gather, host, udfs: context.udfs.clone() }
+        Self { inner, inner_rows: 0, query, gather, host, udfs: context.udfs.clone() }
     }
 
     /// Takes in an item: its compact JSON text, and its ordinal, which orders rows that are
@@ -101,15 +109,33 @@ impl Pipeline {
         if self.gather.is_done() || !self.query.reads_items() {
             return Ok(Flow::Done);
         }
-        self.row_by_row(item, ordinal)
+        let Some(inner) = &mut self.inner else { return self.row_by_row(item, ordinal) };
+        let flow = inner.push(item, ordinal)?;
+        let rows = inner.take_rows();
+        match self.outer(&rows)? {
+            Flow::Done => Ok(Flow::Done),
+            Flow::More => Ok(flow),
+        }
+    }
+
+    /// Takes in rows of the inner query.
+    fn outer(&mut self, rows: &Rows) -> Result<Flow> {
+        for row in rows.iter() {
+            self.inner_rows += 1;
+            if self.row_by_row(row, self.inner_rows)? == Flow::Done {
+                return Ok(Flow::Done);
+            }
+        }
+        Ok(Flow::More)
     }
 
     fn row_by_row(&mut self, item: &[u8], ordinal: u64) -> Result<Flow> {
-        let Self { query, gather, host, udfs } = self;
+        let Self { query, gather, host, udfs, .. } = self;
         host.refill();
         let block = &query.block;
         let mut env = Env::new(Item::new(item, &query.fields), query.slots, host);
         env.udfs = udfs.as_deref();
+        gather.item(block, &mut env)?;
         let mut row = 0;
         let more = env.for_each_row(block, &mut |env| {
             row += 1;
@@ -128,7 +154,11 @@ impl Pipeline {
         if !self.query.reads_items() {
             self.row_by_row(b"{}", 0)?;
         }
-        let Self { query, gather, host, udfs } = self;
+        if let Some(inner) = &mut self.inner {
+            let rows = inner.finish()?;
+            self.outer(&rows)?;
+        }
+        let Self { query, gather, host, udfs, .. } = self;
         host.refill();
         let mut env = Env::new(Item::new(b"{}", &query.fields), query.slots, host);
         env.udfs = udfs.as_deref();

@@ -1,4 +1,4 @@
-//! The language: text to tree ([`parse`]) and back ([`print`]).
+//! The language: text to tree ([`parse`]) and back ([`mod@print`]).
 
 pub mod ast;
 mod lexer;

@@ -117,7 +117,8 @@ impl<'a> Value<'a> {
         let Value::Number(n) = self else { return None };
         n.as_i64().or_else(|| {
             let double = rules::to_f64(n);
-            let fits = double.trunc() == double && double.abs() < 9.2e18;
+            const LIMIT: f64 = 9_223_372_036_854_775_808.0;
+            let fits = double.trunc() == double && (-LIMIT..LIMIT).contains(&double);
             fits.then_some(double as i64)
         })
     }
@@ -343,7 +344,8 @@ pub fn write_string(s: &str, out: &mut Vec<u8>) {
 pub fn write_number(number: &Number, out: &mut Vec<u8>) {
     match number.as_f64() {
         Some(double) if number.is_f64() && double.trunc() == double && double.abs() < 1e21 => {
-            out.extend_from_slice(format!("{double:.0}").as_bytes());
+            // Adding zero turns -0 into 0.
+            out.extend_from_slice((double + 0.0).to_string().as_bytes());
         }
         _ => out.extend_from_slice(number.to_string().as_bytes()),
     }
@@ -464,7 +466,7 @@ mod tests {
         assert_eq!(print(Value::from(3.0)), "3");
         assert_eq!(print(Value::from(0.1 + 0.2)), "0.30000000000000004");
         assert_eq!(print(Value::read(b"1.0")), "1");
-        assert_eq!(print(Value::read(b"-0.0")), "-0");
+        assert_eq!(print(Value::read(b"-0.0")), "0");
         assert_eq!(print(Value::read(b"9007199254740993")), "9007199254740993");
         assert_eq!(print(Value::from(1e300)), "1e+300");
         assert_eq!(print(Value::from(f64::NAN)), "");

@@ -15,8 +15,9 @@ use std::fmt::Write;
 use std::path::Path;
 use std::sync::Arc;
 
+use query::plan::{Condition, Plan};
 use query::{Compiled, Context, Flow, Options, Pipeline, Udfs};
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
 /// The moment at which every script runs: 2024-02-29T12:34:56.789Z.
 const NOW_MILLIS: i64 = 1_709_210_096_789;
@@ -76,12 +77,28 @@ impl Runner {
         tags: &BTreeSet<String>,
         out: &mut String,
     ) -> Result<(), Box<dyn Error>> {
-        let options = Options { computed: self.computed.clone() };
+        let options = Options { computed: self.computed.clone(), ..Options::default() };
         let query = Arc::new(Compiled::new(text, &self.parameters, &options)?);
         if tags.contains("text") {
             let printed = query::sql::print::query(query.tree());
             assert_eq!(query::sql::print::query(&query::sql::parse(&printed)?), printed);
             writeln!(out, "  {printed}")?;
+            return Ok(());
+        }
+        if tags.contains("plan") {
+            return write_plan(out, &query.plan());
+        }
+        if tags.contains("info") {
+            let info = query.info()?;
+            for (name, value) in info.query_info.as_object().into_iter().flatten() {
+                // What is as in the plan that asks for nothing is not worth a line.
+                let dull =
+                    [json!(null), json!([]), json!({}), json!(""), json!(false), json!("None")];
+                if !dull.contains(value) {
+                    writeln!(out, "  {name}: {value}")?;
+                }
+            }
+            writeln!(out, "  features: {}", info.features.join(", "))?;
             return Ok(());
         }
         let context = Context {
@@ -117,6 +134,48 @@ fn write_rows(out: &mut String, rows: &query::Rows) -> Result<(), Box<dyn Error>
         writeln!(out, "  {}", str::from_utf8(row)?)?;
     }
     Ok(())
+}
+
+fn write_plan(out: &mut String, plan: &Plan) -> Result<(), Box<dyn Error>> {
+    writeln!(out, "  {}{}", show(&plan.condition), if plan.exact { "" } else { " and recheck" })?;
+    if !plan.order.is_empty() {
+        let keys = plan
+            .order
+            .iter()
+            .map(|key| format!("{}{}", key.path, if key.descending { " descending" } else { "" }));
+        writeln!(out, "  order by {}", keys.collect::<Vec<_>>().join(", "))?;
+    }
+    if plan.counts_only {
+        writeln!(out, "  counts only")?;
+    }
+    if let Some(pinned) = plan.pinned(&["/pk/?", "/id/?"]) {
+        writeln!(out, "  pins pk and id to {}", json!(pinned))?;
+    }
+    Ok(())
+}
+
+fn show(condition: &Condition) -> String {
+    let joined = |all: &[Condition], by: &str| all.iter().map(show).collect::<Vec<_>>().join(by);
+    match condition {
+        Condition::All => "all".to_owned(),
+        Condition::Nothing => "nothing".to_owned(),
+        Condition::Defined(path) => format!("{path} defined"),
+        Condition::And(all) => format!("({})", joined(all, " and ")),
+        Condition::Or(any) => format!("({})", joined(any, " or ")),
+        Condition::Path(path, ranges) => {
+            let ranges = ranges.iter().map(|range| match range.as_point() {
+                Some(value) => value.to_string(),
+                None => format!(
+                    "{}{}, {}{}",
+                    if range.low.inclusive { '[' } else { '(' },
+                    range.low.value,
+                    range.high.value,
+                    if range.high.inclusive { ']' } else { ')' }
+                ),
+            });
+            format!("{path} in {}", ranges.collect::<Vec<_>>().join(" | "))
+        }
+    }
 }
 
 /// `udf.double(n)` doubles; `udf.fail()` fails; any other is unknown.

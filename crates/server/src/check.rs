@@ -16,9 +16,11 @@ pub async fn run(data: &Path) -> Result<bool> {
     engine.close().await?;
     let report = report?;
 
-    for (count, name) in
-        [(report.containers, "containers"), (report.items, "items"), (report.entries, "other entries")]
-    {
+    for (count, name) in [
+        (report.containers, "containers"),
+        (report.items, "items"),
+        (report.entries, "other entries"),
+    ] {
         println!("{count:>12} {name}");
     }
     for problem in &report.problems {
@@ -26,7 +28,9 @@ pub async fn run(data: &Path) -> Result<bool> {
     }
     match report.problem_count {
         0 => println!("{}: no problems", data.display()),
-        count => println!("{}: {count} problem(s), {} shown", data.display(), report.problems.len()),
+        count => {
+            println!("{}: {count} problem(s), {} shown", data.display(), report.problems.len())
+        }
     }
     Ok(report.problems.is_empty())
 }

@@ -26,7 +26,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Serve databases (what happens without a command)
-    Serve(Serve),
+    Serve(Box<Serve>),
     /// Verify a data directory that no server uses: checksums, order, expiry, index
     Check {
         /// The data directory
@@ -59,7 +59,7 @@ pub struct Serve {
     /// Private key (PEM) of that certificate
     #[arg(long, value_name = "FILE", requires = "tls_cert", help_heading = "Network")]
     pub tls_key: Option<PathBuf>,
-    /// Web origin, like https://portal.example, whose pages may use the account; may be given several times
+    /// Web origin (scheme, host and port) whose pages may use the account; may be given several times
     #[arg(long, value_name = "ORIGIN", help_heading = "Network")]
     pub allow_origin: Vec<String>,
 
@@ -179,7 +179,7 @@ mod tests {
     fn serve(arguments: &[&str]) -> Serve {
         let cli = Cli::parse_from(["sidereal"].iter().chain(arguments));
         match cli.command {
-            Some(Command::Serve(serve)) => serve,
+            Some(Command::Serve(serve)) => *serve,
             _ => cli.serve,
         }
     }

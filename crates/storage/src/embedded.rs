@@ -30,11 +30,17 @@
 //! - No key-value separation, no `clear()`, no FIFO compaction, no dropping of ranges. A batch holds each key once, as
 //!   its entries share one sequence number.
 //!
+//! Measured with `examples/group_commit.rs` on two cores that were mostly busy with something else (load 7), so these are
+//! lower bounds; each commit is one item of 1,100 bytes with 16 entries in all. Durable commits a second: 260 with 1 writer,
+//! 2,900 with 16 (12 to a sync), 4,600 with 64 (44 to a sync). While a million items were written the journals had 95 MB at
+//! most. A start after a crash took 1.7 to 2.2 s with those items and 23 MB of journal; with a full journal it was not measured.
+//!
 //! Not here: [`Engine::reclaim_below`] does nothing. Dropping whole tables below a key is not safe in fjall while snapshots are open,
 //! and a compaction filter would have to know that no newer version of a key is below it.
 
 mod committer;
 mod directory;
+mod journal;
 
 use std::future::ready;
 use std::ops::{Bound, Range};
@@ -67,7 +73,8 @@ pub struct Options {
     pub memtable_bytes: u64,
     /// Free disk space that writes leave alone: fjall's compactions and the rest of the machine need some.
     pub reserve_bytes: u64,
-    /// Threads that flush and compact.
+    /// Threads that flush and compact. With one, a flush may wait for a compaction; with more, fjall's first thread spins while
+    /// the others compact, which costs more than it gains unless there are cores to spare.
     pub worker_threads: usize,
 }
 

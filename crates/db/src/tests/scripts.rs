@@ -65,6 +65,9 @@ impl Runner for Session {
                 }
                 "create" | "upsert" | "replace" | "delete" => write(world, etags, command).await,
                 "raw" => raw(world, command).await,
+                "patch" => patch(world, command).await,
+                "batch" => batch(world, command).await,
+                "query" => query(world, command).await,
                 "read" => read(world, etags, command).await,
                 "list" => list(world, command).await,
                 "changes" => changes(world, command).await,
@@ -209,6 +212,91 @@ async fn raw(world: &World, command: &Command) -> Output {
     match world.db.write(&world.container(), write).await.result {
         Ok(_) => Ok("created".into()),
         Err(error) => Ok(error.to_string()),
+    }
+}
+
+/// `patch a '[{"op": …}]' [if='from c where …']`
+async fn patch(world: &World, command: &Command) -> Output {
+    let mut args = command.consume_args();
+    let condition = args.take_key("if");
+    let id = args.next_pos().ok_or("an id")?;
+    let operations: Value = serde_json::from_str(args.next_pos().ok_or("operations")?)?;
+    let body = json!({"operations": operations, "condition": condition});
+    let write = new_write(Verb::Patch(id.to_owned()), body.to_string());
+    match world.db.write(&world.container(), write).await.result {
+        Ok(_) => Ok("patched".into()),
+        Err(error) => Ok(error.to_string()),
+    }
+}
+
+/// `batch "create a x=1" "delete b" …`: all or none, with `verb id [json body]` each.
+async fn batch(world: &World, command: &Command) -> Output {
+    let mut args = command.consume_args();
+    let mut writes = Vec::new();
+    while let Some(text) = args.next_pos() {
+        let mut words = text.splitn(3, ' ');
+        let (verb, id) = (words.next().ok_or("a verb")?, words.next().ok_or("an id")?.to_owned());
+        let mut body = json!({"id": id, "pk": "p"});
+        let rest: Value = serde_json::from_str(words.next().unwrap_or("{}"))?;
+        let verb = match verb {
+            "create" => Verb::Create,
+            "upsert" => Verb::Upsert,
+            "replace" => Verb::Replace(id),
+            "delete" => Verb::Delete(id),
+            "read" => Verb::Read(id),
+            "patch" => Verb::Patch(id),
+            other => return Err(format!("unknown verb {other}").into()),
+        };
+        match &rest {
+            Value::Object(members) => {
+                body.as_object_mut().ok_or("an object")?.extend(members.clone())
+            }
+            operations => body = operations.clone(),
+        }
+        writes.push(new_write(verb, body.to_string()));
+    }
+    let outcomes = world.db.transact(&world.container(), writes).await.result?;
+    let mut output = String::new();
+    for outcome in outcomes {
+        match outcome.result {
+            Ok(written) => writeln!(
+                output,
+                "{}, lsn {:?}",
+                written.created,
+                written.item.map(|item| item.lsn)
+            )?,
+            Err(error) => writeln!(output, "{error}")?,
+        }
+    }
+    Ok(output)
+}
+
+fn new_write(verb: Verb, body: String) -> Write {
+    let partition_key = Some(key_of(&json!("p")));
+    Write { verb, partition_key, body: body.into(), if_match: None, if_none_match: None }
+}
+
+/// `query 'SELECT …' [page=n]`: rows, a line each, `--` between pages.
+async fn query(world: &World, command: &Command) -> Output {
+    let mut args = command.consume_args();
+    let items_max = args.take_key("page").map_or(Ok(100), str::parse)?;
+    let text = args.next_pos().ok_or("a query")?.to_owned();
+    let request = crate::QueryRequest { text, parameters: Vec::new() };
+    let (mut output, mut continuation) = (String::new(), None);
+    loop {
+        let page = PageRequest { items_max, continuation };
+        let options = ReadOptions::default();
+        let reply =
+            world.db.query(&world.container(), &request, &Scope::Container, &page, options).await;
+        let page = reply.result?;
+        for row in &page.rows {
+            writeln!(output, "{}", String::from_utf8_lossy(row))?;
+        }
+        continuation = page.continuation;
+        if continuation.is_none() {
+            return Ok(output);
+        }
+        writeln!(output, "--")?;
     }
 }
 

@@ -2,6 +2,7 @@
 
 use serde_json::Value as Json;
 
+use super::rank::nearest_first;
 use super::{Binding, Compiler, Grouping, Scope, fold};
 use crate::error::{Diagnostic, Result, Span};
 use crate::expr::{AggregateFunction, Block, Expr, Group, Rank, SortKey, Source, SourceRows};
@@ -34,7 +35,8 @@ impl Compiler<'_> {
             Group { keys, aggregates: grouping.map(|g| g.aggregates).unwrap_or_default() }
         });
         let (order, rank) = order?;
-        let (offset, limit) = self.counts(query)?;
+        let (top, offset, limit) = self.counts(query)?;
+        let limit = top.into_iter().chain(limit).min();
         let distinct = query.select.distinct;
         let projection = projection?;
         Ok(Block { sources, filter, group, projection, distinct, order, rank, offset, limit })
@@ -75,6 +77,16 @@ impl Compiler<'_> {
                     SourceRows::Value(value)
                 };
                 (rows, last_name(root, steps))
+            }
+            // Its rows are this query's items.
+            ast::Collection::Subquery(_) if is_container => {
+                if !source.iterate {
+                    if let Some(name) = &source.alias {
+                        self.bind(name, Binding::Item, source.span)?;
+                    }
+                    return Ok(Source { slot: None, rows: SourceRows::Item });
+                }
+                (SourceRows::Elements(Expr::Item), None)
             }
             ast::Collection::Subquery(query) => {
                 let block = Box::new(self.block(query)?);
@@ -129,24 +141,26 @@ impl Compiler<'_> {
                         return Err(unsortable(key.expr.span));
                     }
                     let expr = self.expr(&key.expr)?;
-                    Ok(SortKey { expr, descending: key.descending })
+                    // The nearest vectors come first, whichever way their metric counts.
+                    let descending = nearest_first(&expr).unwrap_or(key.descending);
+                    Ok(SortKey { expr, descending })
                 });
                 Ok((keys.collect::<Result<_>>()?, None))
             }
         }
     }
 
-    /// OFFSET, and the smaller of TOP and LIMIT.
-    fn counts(&mut self, query: &ast::Query) -> Result<(u64, Option<u64>)> {
+    /// The numbers of TOP, OFFSET and LIMIT.
+    pub(super) fn counts(&mut self, query: &ast::Query) -> Result<(Option<u64>, u64, Option<u64>)> {
         let top = query.select.top.as_ref().map(|top| self.count(top, "TOP", "SC2060"));
-        let mut limit = top.transpose()?;
-        let mut offset = 0;
-        if let Some((skip, take)) = &query.offset_limit {
-            offset = self.count(skip, "OFFSET", "SC2062")?;
-            let take = self.count(take, "LIMIT", "SC2061")?;
-            limit = Some(limit.map_or(take, |top| top.min(take)));
+        let top = top.transpose()?;
+        match &query.offset_limit {
+            None => Ok((top, 0, None)),
+            Some((offset, limit)) => {
+                let offset = self.count(offset, "OFFSET", "SC2062")?;
+                Ok((top, offset, Some(self.count(limit, "LIMIT", "SC2061")?)))
+            }
         }
-        Ok((offset, limit))
     }
 
     fn count(&mut self, expr: &ast::Expr, clause: &str, code: &'static str) -> Result<u64> {

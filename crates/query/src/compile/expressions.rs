@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 use super::{Binding, Compiler, fold, unresolved};
 use crate::compile::clauses::is_aggregate;
 use crate::error::{Diagnostic, Error, Result, Span};
-use crate::expr::{Aggregate, AggregateFunction, Expr, Rank};
+use crate::expr::{Aggregate, AggregateFunction, Expr};
 use crate::functions::{self, Function};
 use crate::sql::ast::{self, BinaryOp, ExprKind, Step, SubqueryKind, UnaryOp};
 use crate::sql::print;
@@ -31,6 +31,8 @@ impl Compiler<'_> {
             ExprKind::Number(n) => Expr::Constant(Some(Json::Number(n.clone()))),
             ExprKind::String(s) => Expr::Constant(Some(Json::String(s.clone()))),
             ExprKind::Parameter(name) => self.parameter(name, expr.span)?,
+            // JSON has no such numbers, so nothing can be equal to them or come out as them.
+            ExprKind::Name(name) if matches!(name.as_str(), "NaN" | "Infinity") => Expr::UNDEFINED,
             ExprKind::Name(name) => {
                 let binding = self.resolve_path(name, expr)?;
                 self.bound(binding)
@@ -226,7 +228,12 @@ impl Compiler<'_> {
             return Err(Diagnostic::at(name_span, "SC2005", message).into());
         };
         check_count(&upper, (function.args_min, function.args_max), args.len(), call.span)?;
-        Ok(conditional(function, self.all(args)?))
+        let args = self.all(args)?;
+        Ok(match function.name {
+            "IIF" => conditional(function, args),
+            "VECTORDISTANCE" => Expr::Call(function, self.with_metric(args)),
+            _ => Expr::Call(function, args),
+        })
     }
 
     fn aggregate(
@@ -264,16 +271,15 @@ impl Compiler<'_> {
         let block = self.block(query)?;
         Ok(Expr::Subquery(kind, Box::new(block)))
     }
-
-    /// ORDER BY RANK: one score, or several fused.
-    pub(super) fn rank(&mut self, expr: &ast::Expr) -> Result<Rank> {
-        let _ = expr;
-        Err(unresolved("RANK", expr.span))
-    }
 }
 
 /// Whether the number of arguments is one that the function takes.
-fn check_count(name: &str, takes: (usize, usize), given: usize, span: Span) -> Result<()> {
+pub(super) fn check_count(
+    name: &str,
+    takes: (usize, usize),
+    given: usize,
+    span: Span,
+) -> Result<()> {
     let (min, max) = takes;
     if (min..=max).contains(&given) {
         return Ok(());
@@ -289,9 +295,6 @@ fn check_count(name: &str, takes: (usize, usize), given: usize, span: Span) -> R
 
 /// IIF is a conditional in the clothes of a function: what is not chosen is not computed.
 fn conditional(function: &'static Function, args: Vec<Expr>) -> Expr {
-    if function.name != "IIF" {
-        return Expr::Call(function, args);
-    }
     match <[Expr; 3]>::try_from(args) {
         Ok([condition, then, otherwise]) => {
             Expr::Conditional(condition.into(), then.into(), otherwise.into())

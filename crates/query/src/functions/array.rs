@@ -29,10 +29,10 @@ pub const FUNCTIONS: &[Function] = &[
     }),
     pure("CHOOSE", (2, MANY), choose),
     pure("OBJECTTOARRAY", (1, 3), object_to_array),
-    pure("SETDIFFERENCE", (2, 2), |_, args| set(args, |a, b, key| a && !b.contains(key))),
+    pure("SETDIFFERENCE", (2, 2), |_, args| select(&args[0], &args[1], false)),
     pure("SETEQUAL", (2, 2), set_equal),
-    pure("SETINTERSECT", (2, 2), |_, args| set(args, |a, b, key| a && b.contains(key))),
-    pure("SETUNION", (2, 2), |_, args| set(args, |_, _, _| true)),
+    pure("SETINTERSECT", (2, 2), |_, args| select(&args[1], &args[0], true)),
+    pure("SETUNION", (2, 2), union),
 ];
 
 /// The elements as doubles, if all are numbers.
@@ -153,22 +153,25 @@ fn object_to_array<'a>(_: &Host, args: &[Value<'a>]) -> Value<'a> {
     }))
 }
 
-/// Those elements of both arrays, each once, that belong: told whether they come from the first,
-/// and what the second has.
-fn set<'a>(
-    args: &[Value<'a>],
-    belongs: fn(bool, &HashSet<Vec<u8>>, &Vec<u8>) -> bool,
-) -> Value<'a> {
+/// Those elements of the one array, each once, that the other has or has not.
+fn select<'a>(from: &Value<'a>, other: &Value<'a>, wanted: bool) -> Value<'a> {
+    let (Some(elements), Some(other)) = (from.elements(), other.elements()) else {
+        return Value::Undefined;
+    };
+    let other: HashSet<Vec<u8>> = other.map(|element| key(&element)).collect();
+    let mut seen = HashSet::new();
+    Value::array(elements.filter(|element| {
+        let key = key(element);
+        other.contains(&key) == wanted && seen.insert(key)
+    }))
+}
+
+fn union<'a>(_: &Host, args: &[Value<'a>]) -> Value<'a> {
     let (Some(a), Some(b)) = (args[0].elements(), args[1].elements()) else {
         return Value::Undefined;
     };
-    let second: HashSet<Vec<u8>> = b.clone().map(|element| key(&element)).collect();
     let mut seen = HashSet::new();
-    let tagged = a.map(|e| (true, e)).chain(b.map(|e| (false, e)));
-    Value::array(tagged.filter_map(|(first, element)| {
-        let key = key(&element);
-        (belongs(first, &second, &key) && seen.insert(key)).then_some(element)
-    }))
+    Value::array(a.chain(b).filter(|element| seen.insert(key(element))))
 }
 
 fn set_equal<'a>(_: &Host, args: &[Value<'a>]) -> Value<'a> {

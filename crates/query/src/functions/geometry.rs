@@ -117,10 +117,14 @@ impl Geometry {
         match self {
             Geometry::Points(points) => points.iter().any(|p| metres(*p, place) < NEAR),
             Geometry::Lines(_) => self.edges().iter().any(|edge| to_edge(place, *edge) < NEAR),
+            // The border belongs to a polygon.
             Geometry::Polygons(polygons) => polygons.iter().any(|rings| {
-                let mut rings = rings.iter();
-                rings.next().is_some_and(|outer| ring_holds(outer, place))
-                    && !rings.any(|hole| encircles(hole, place))
+                let border =
+                    |ring: &Vec<Place>| ring.windows(2).any(|e| touches(place, e[0], e[1]));
+                let mut parts = rings.iter();
+                rings.iter().any(border)
+                    || parts.next().is_some_and(|outer| ring_holds(outer, place))
+                        && !parts.any(|hole| encircles(hole, place))
             }),
         }
     }
@@ -231,6 +235,18 @@ fn to_edge(place: Place, (a, b): (Place, Place)) -> f64 {
     let foot = times(normal, times(p, normal));
     let between = dot(times(start, foot), normal) >= 0.0 && dot(times(foot, end), normal) >= 0.0;
     if between { ends.min(metres(place, to_place(foot))) } else { ends }
+}
+
+/// Whether a place lies on an edge, to within a millimetre.
+fn touches(place: Place, a: Place, b: Place) -> bool {
+    const NEAR: f64 = 1e-3 / 6_371_000.0;
+    let apart = |a: Vector, b: Vector| {
+        let between = [a[0] - b[0], a[1] - b[1], a[2] - b[2]];
+        dot(between, between).sqrt()
+    };
+    let (p, start, end) = (to_vector(place), to_vector(a), to_vector(b));
+    apart(p, start) + apart(p, end) < apart(start, end) + NEAR
+        && dot(times(start, end), p).abs() <= NEAR * apart(start, end).max(NEAR)
 }
 
 /// Whether two edges cross at a place inside both.

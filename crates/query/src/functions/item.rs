@@ -19,7 +19,7 @@ fn document_id<'a>(_: &Host, args: &[Value<'a>]) -> Value<'a> {
     const START: usize = 8;
     let rid = args[0].member("_rid");
     let bytes = rid.as_str().and_then(decode_base64);
-    let number = bytes.and_then(|bytes| Some(<[u8; 8]>::try_from(bytes.get(START..)?).ok()?));
+    let number = bytes.and_then(|bytes| <[u8; 8]>::try_from(bytes.get(START..)?).ok());
     number.and_then(|number| i64::try_from(u64::from_le_bytes(number)).ok()).into()
 }
 

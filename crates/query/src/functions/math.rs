@@ -47,7 +47,12 @@ fn binary<'a>(args: &[Value<'a>], f: fn(f64, f64) -> f64) -> Value<'a> {
 fn log<'a>(_: &Host, args: &[Value<'a>]) -> Value<'a> {
     match args {
         [_] => unary(args, f64::ln),
-        _ => binary(args, |n, base| n.ln() / base.ln()),
+        _ => binary(args, |n, base| match base {
+            // The common bases have their own, exact functions.
+            2.0 => n.log2(),
+            10.0 => n.log10(),
+            base => n.log(base),
+        }),
     }
 }
 

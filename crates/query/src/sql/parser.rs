@@ -8,7 +8,8 @@ mod expression;
 
 use crate::error::{Diagnostic, Diagnostics, Error, Result, Span};
 use crate::sql::ast::{
-    Collection, Expr, From, OrderBy, OrderKey, Query, Select, SelectItem, SelectSpec, Source, Step,
+    Collection, Expr, ExprKind, From, OrderBy, OrderKey, Query, Select, SelectItem, SelectSpec,
+    Source, Step,
 };
 use crate::sql::lexer::{Kind, Token, tokenize};
 
@@ -216,7 +217,13 @@ impl Parser<'_> {
         self.expect_keyword("BY")?;
         if self.peek_keyword("RANK") && self.peek_word_at(1) {
             self.at += 1;
-            return Ok(OrderBy::Rank(self.expression()?));
+            let score = self.at;
+            let expr = self.expression()?;
+            if !matches!(expr.kind, ExprKind::Call { .. }) {
+                self.at = score;
+                return Err(self.unexpected());
+            }
+            return Ok(OrderBy::Rank(expr));
         }
         Ok(OrderBy::Keys(self.list(|parser| {
             let expr = parser.expression()?;

@@ -30,6 +30,13 @@ pub fn from(from: &From) -> String {
     out
 }
 
+/// The ORDER BY clause of a query, with a blank before it; nothing if it has none.
+pub fn order_by(query: &Query) -> String {
+    let mut out = String::new();
+    write_order_by(&mut out, query).expect("a string is written to memory");
+    out
+}
+
 /// The text of a string literal.
 pub fn string(value: &str) -> String {
     let mut out = Vec::new();
@@ -76,22 +83,25 @@ fn write_clauses(out: &mut String, query: &Query) -> fmt::Result {
         out.push_str(" GROUP BY ");
         write_list(out, &query.group_by, write_expr)?;
     }
-    match &query.order_by {
-        None => {}
-        Some(OrderBy::Rank(score)) => write!(out, " ORDER BY RANK {}", expr(score))?,
-        Some(OrderBy::Keys(keys)) => {
-            out.push_str(" ORDER BY ");
-            write_list(out, keys, |out, key| {
-                write_expr(out, &key.expr)?;
-                out.push_str(if key.descending { " DESC" } else { " ASC" });
-                Ok(())
-            })?;
-        }
-    }
+    write_order_by(out, query)?;
     if let Some((offset, limit)) = &query.offset_limit {
         write!(out, " OFFSET {} LIMIT {}", expr(offset), expr(limit))?;
     }
     Ok(())
+}
+
+fn write_order_by(out: &mut String, query: &Query) -> fmt::Result {
+    match &query.order_by {
+        None => Ok(()),
+        Some(OrderBy::Rank(score)) => write!(out, " ORDER BY RANK {}", expr(score)),
+        Some(OrderBy::Keys(keys)) => {
+            out.push_str(" ORDER BY ");
+            write_list(out, keys, |out, key| {
+                write_expr(out, &key.expr)?;
+                out.write_str(if key.descending { " DESC" } else { "" })
+            })
+        }
+    }
 }
 
 fn write_from(out: &mut String, from: &From) -> fmt::Result {

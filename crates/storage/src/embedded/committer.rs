@@ -20,7 +20,7 @@ const GROUP_BYTES_MAX: u64 = 16 << 20;
 const ENTRY_BYTES: u64 = 21;
 const BATCH_BYTES: u64 = 26;
 
-/// How often a closing committer looks whether the flushes are done.
+/// How often a committer that waits for flushes looks whether they are done.
 const FLUSH_POLL: Duration = Duration::from_millis(2);
 
 /// What callers ask of the committer.
@@ -109,7 +109,8 @@ impl Committer {
     /// Has full memtables flushed, or all of them when the journal has become too long.
     fn maintain(&mut self, group_bytes: u64) -> fjall::Result<()> {
         if self.journal.grow(&self.store, group_bytes) {
-            return flush_soon(&self.store.keyspaces);
+            flush_soon(&self.store.keyspaces)?;
+            return self.wait_for_journal();
         }
         for (family, keyspace) in Family::ALL.into_iter().zip(&self.store.keyspaces) {
             if keyspace.tree.active_memtable().size()
@@ -118,6 +119,22 @@ impl Committer {
                 keyspace.rotate_memtable()?;
             }
         }
+        Ok(())
+    }
+
+    /// Waits, when a journal is full, until the one before it is gone, so that writers cannot outrun the flushes.
+    fn wait_for_journal(&self) -> fjall::Result<()> {
+        let Some(before) = self.journal.number.checked_sub(1) else { return Ok(()) };
+        while self.journal.is_full() && self.store.directory.journal_exists(before) {
+            self.wait_for_workers()?;
+        }
+        Ok(())
+    }
+
+    /// Gives fjall's workers a moment; fails if they have.
+    fn wait_for_workers(&self) -> fjall::Result<()> {
+        self.store.database.persist(PersistMode::Buffer)?;
+        std::thread::sleep(FLUSH_POLL);
         Ok(())
     }
 
@@ -158,9 +175,7 @@ impl Committer {
     fn flush(&self) -> fjall::Result<()> {
         flush_soon(&self.store.keyspaces)?;
         while self.store.keyspaces.iter().any(|keyspace| keyspace.sealed_memtable_count() > 0) {
-            // Also how a flush that failed in its own thread comes to light.
-            self.store.database.persist(PersistMode::Buffer)?;
-            std::thread::sleep(FLUSH_POLL);
+            self.wait_for_workers()?;
         }
         self.store.database.persist(PersistMode::SyncAll)
     }
@@ -254,6 +269,10 @@ impl Journal {
         Ok(Self { number, bytes, bytes_max, flush_at: bytes_max, since_flush: 0 })
     }
 
+    fn is_full(&self) -> bool {
+        self.bytes >= self.bytes_max
+    }
+
     /// Counts what was written, and says whether all memtables must be flushed now.
     fn grow(&mut self, store: &Store, group_bytes: u64) -> bool {
         /// fjall may not have come to it yet, or not be over its own limit: ask again after so much.
@@ -268,10 +287,11 @@ impl Journal {
             self.number += 1;
             self.bytes = self.since_flush;
             self.flush_at = self.bytes_max;
-            return false;
+        } else {
+            self.flush_at = self.bytes + ASK_AGAIN_BYTES;
         }
+        // In both cases: what came after the last flush may still be in the old journal, and pin it.
         self.since_flush = 0;
-        self.flush_at = self.bytes + ASK_AGAIN_BYTES;
         true
     }
 }

@@ -11,6 +11,7 @@ use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::embedded::journal;
 use crate::{Error, Result};
 
 /// The format that this version reads and writes.
@@ -55,7 +56,12 @@ impl Directory {
         let directory =
             Self { path: path.into(), journal_is_spare: AtomicBool::new(false), _lock: lock };
         directory.check_format()?;
-        if !directory.has_store() {
+        if directory.has_store() {
+            let mut journals = directory.journals().map_err(|error| refuse("read", &error))?;
+            journals.sort();
+            let paths: Vec<_> = journals.into_iter().map(|(_, path)| path).collect();
+            journal::check(&paths)?;
+        } else {
             directory.remove_stillborn().map_err(|error| refuse("write to", &error))?;
         }
         Ok(directory)
