@@ -5,7 +5,7 @@
 
 use std::fmt::{Display, Write};
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use db::RequestCharge;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -106,6 +106,12 @@ impl Pen {
     pub(crate) fn value(&mut self, value: impl Display) -> HeaderValue {
         write!(Visible(&mut self.0), "{value}").expect("writing to memory cannot fail");
         self.finish()
+    }
+
+    /// A text that many answers share: nothing is copied, unless it has to be encoded.
+    pub(crate) fn shared(&mut self, text: &Bytes) -> HeaderValue {
+        let plain = text.is_ascii().then(|| HeaderValue::from_maybe_shared(text.clone()).ok());
+        plain.flatten().unwrap_or_else(|| self.value(String::from_utf8_lossy(text)))
     }
 
     /// A charge with at most two decimals.

@@ -92,6 +92,11 @@ impl Compiled {
         self.block.is_streaming() && self.inner.as_ref().is_none_or(|inner| inner.is_streaming())
     }
 
+    /// Whether later pages go on by the number of rows given: rows of groups and ranks have no place of their own.
+    pub fn resumes_by_count(&self) -> bool {
+        self.block.group.is_some() || self.block.rank.is_some()
+    }
+
     /// The tree of the text.
     pub fn tree(&self) -> &ast::Query {
         &self.tree
