@@ -197,7 +197,8 @@ fn fold(expr: Expr) -> Expr {
         Expr::And(all) | Expr::Or(all) | Expr::Array(all) => all.iter().all(Expr::is_constant),
         Expr::Object(members) => members.iter().all(|(_, value)| value.is_constant()),
         Expr::In(a, list) => a.is_constant() && list.iter().all(Expr::is_constant),
-        Expr::Like(a, b, c) => {
+        Expr::Like(a, _) => a.is_constant(),
+        Expr::LikeComputed(a, b, c) => {
             a.is_constant() && b.is_constant() && c.as_ref().is_none_or(|c| c.is_constant())
         }
         Expr::Call(function, args) => function.pure && args.iter().all(Expr::is_constant),

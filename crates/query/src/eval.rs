@@ -93,10 +93,13 @@ impl<'a> Env<'a> {
                     keys.contains(&key).into()
                 }
             },
-            Expr::Like(value, pattern, escape) => {
+            Expr::Like(value, pattern) => {
+                self.eval(value)?.as_str().map(|text| pattern.matches(text)).into()
+            }
+            Expr::LikeComputed(value, pattern, escape) => {
                 let (value, pattern) = (self.eval(value)?, self.eval(pattern)?);
                 let escape = escape.as_ref().map(|escape| self.eval(escape)).transpose()?;
-                like::matches(self.host, &value, &pattern, escape.as_ref())
+                like::matches(&value, &pattern, escape.as_ref())
             }
             Expr::Call(function, args) => self.call(function, args)?,
             Expr::Udf(name, args) => self.udf(name, args)?,

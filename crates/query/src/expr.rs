@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use serde_json::Value as Json;
 
 use crate::functions::Function;
+use crate::functions::like::Pattern;
 use crate::sql::ast::{BinaryOp, Step, SubqueryKind, UnaryOp};
 
 /// An expression over the item at hand.
@@ -45,8 +46,10 @@ pub enum Expr {
     In(Box<Expr>, Vec<Expr>),
     /// Whether a value is among many constants, by their keys.
     InSet(Box<Expr>, HashSet<Vec<u8>>, Vec<Json>),
-    /// Whether text matches a pattern; the last part is the escape character.
-    Like(Box<Expr>, Box<Expr>, Option<Box<Expr>>),
+    /// Whether text matches a constant pattern.
+    Like(Box<Expr>, Pattern),
+    /// Whether text matches a computed pattern, with or without an escape character.
+    LikeComputed(Box<Expr>, Box<Expr>, Option<Box<Expr>>),
     /// A built-in function.
     Call(&'static Function, Vec<Expr>),
     /// A user-defined function.

@@ -80,18 +80,18 @@ impl Gather {
     }
 
     /// Goes on where earlier pages stopped: what was skipped and given counts. A sort drops rows up
-    /// to the position; groups and ranks, whose rows are only known at the end, drop as many as there
-    /// were. Streams are resumed by pushing only the items that follow.
+    /// to the position. A stream is resumed by pushing the items that follow, or from the item of the
+    /// position on, if that has more rows. Groups, ranks and DISTINCT need all items again, and
+    /// drop as many rows as there were.
     pub fn resume(mut self, progress: Progress, after: Option<Position>) -> Self {
         self.progress = progress;
-        self.after = after;
         match &mut self.stage {
-            Stage::Stream => {}
-            Stage::Sort(sorter) => {
-                let skip = self.offset.saturating_sub(progress.skipped);
-                sorter.keep = self.limit.map(|limit| skip + limit.saturating_sub(progress.given));
-            }
-            Stage::Group(_) | Stage::Rank(_) => self.replayed = progress.skipped + progress.given,
+            Stage::Stream | Stage::Sort(_) if self.seen.is_none() => self.after = after,
+            _ => self.replayed = progress.skipped + progress.given,
+        }
+        if let (Stage::Sort(sorter), 0) = (&mut self.stage, self.replayed) {
+            let skip = self.offset.saturating_sub(progress.skipped);
+            sorter.keep = self.limit.map(|limit| skip + limit.saturating_sub(progress.given));
         }
         self
     }
@@ -100,7 +100,7 @@ impl Gather {
     pub fn page(mut self, rows_max: usize) -> Self {
         if let Stage::Sort(sorter) = &mut self.stage {
             let skip = self.offset.saturating_sub(self.progress.skipped);
-            let page = skip + rows_max as u64;
+            let page = self.replayed + skip + rows_max as u64;
             sorter.keep = Some(sorter.keep.map_or(page, |keep| keep.min(page)));
         }
         self
@@ -177,7 +177,7 @@ impl Gather {
         if matches!(self.stage, Stage::Sort(_)) {
             write_sort_key(&block.order, env, &mut position.key)?;
         }
-        if self.after.as_ref().is_some_and(|after| position <= *after) {
+        if self.was_given(&position) {
             return Ok(());
         }
         if let Stage::Sort(sorter) = &self.stage
@@ -203,6 +203,15 @@ impl Gather {
             _ => self.give(&text, position),
         }
         Ok(())
+    }
+
+    /// Whether an earlier page has given the row at this place.
+    fn was_given(&self, position: &Position) -> bool {
+        let Some(after) = &self.after else { return false };
+        match self.stage {
+            Stage::Sort(_) => position <= after,
+            _ => position.ordinal == after.ordinal && position.row <= after.row,
+        }
     }
 
     /// Counts a row off against OFFSET and LIMIT.

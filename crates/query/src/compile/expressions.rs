@@ -8,6 +8,7 @@ use super::{Binding, Compiler, fold, unresolved};
 use crate::compile::clauses::is_aggregate;
 use crate::error::{Diagnostic, Error, Result, Span};
 use crate::expr::{Aggregate, AggregateFunction, Expr};
+use crate::functions::like::{Pattern, single_char};
 use crate::functions::{self, Function};
 use crate::sql::ast::{self, BinaryOp, ExprKind, Step, SubqueryKind, UnaryOp};
 use crate::sql::print;
@@ -71,7 +72,7 @@ impl Compiler<'_> {
             }
             ExprKind::Like { value, pattern, escape, negated } => {
                 let escape = escape.as_ref().map(|escape| self.boxed(escape)).transpose()?;
-                let like = Expr::Like(self.boxed(value)?, self.boxed(pattern)?, escape);
+                let like = like(self.boxed(value)?, self.boxed(pattern)?, escape);
                 negate(*negated, fold(like))
             }
             ExprKind::Call { name, udf: true, args } => Expr::Udf(name.clone(), self.all(args)?),
@@ -321,6 +322,22 @@ fn in_list(needle: Box<Expr>, list: Vec<Expr>) -> Expr {
             Expr::InSet(needle, keys, constants)
         }
         _ => Expr::In(needle, list),
+    }
+}
+
+/// LIKE, with its pattern read now if it is known now.
+fn like(value: Box<Expr>, pattern: Box<Expr>, escape: Option<Box<Expr>>) -> Expr {
+    let known = match (&*pattern, escape.as_deref()) {
+        (Expr::Constant(Some(Json::String(text))), None) => Some(Pattern::new(text, None)),
+        (Expr::Constant(Some(Json::String(text))), Some(Expr::Constant(Some(escape)))) => {
+            let escape = single_char(&Value::literal(escape));
+            escape.map(|escape| Pattern::new(text, Some(escape)))
+        }
+        _ => None,
+    };
+    match known {
+        Some(known) => Expr::Like(value, known),
+        None => Expr::LikeComputed(value, pattern, escape),
     }
 }
 

@@ -7,7 +7,6 @@ use serde_json::{Value as Json, json};
 
 use super::range::{Range, intersect, normalize};
 use crate::expr::{Block, Expr, SourceRows};
-use crate::functions::like;
 use crate::sql::ast::{BinaryOp, Step, SubqueryKind};
 
 /// What an item must meet to be in the result.
@@ -259,8 +258,10 @@ impl Paths<'_> {
             Expr::InSet(needle, _, values) => {
                 self.one_of(needle, &values.iter().collect::<Vec<_>>())
             }
-            Expr::Like(value, pattern, escape) => {
-                self.like(value, pattern, escape.as_deref()).unwrap_or(ANY)
+            Expr::Like(value, pattern) => {
+                let (prefix, only) = pattern.prefix();
+                let condition = self.ranges(value, vec![Range::prefix(prefix)]);
+                condition.map_or(ANY, |(condition, exact)| (condition, exact && only))
             }
             Expr::Call(function, args) => self.call(function.name, args).unwrap_or(ANY),
             // A bare path is true where it is true.
@@ -323,21 +324,6 @@ impl Paths<'_> {
         }
         let points = values.iter().map(|value| Range::point((*value).clone())).collect();
         self.ranges(needle, points).unwrap_or(ANY)
-    }
-
-    fn like(
-        &self,
-        value: &Expr,
-        pattern: &Expr,
-        escape: Option<&Expr>,
-    ) -> Option<(Condition, bool)> {
-        let escape = match escape {
-            None => None,
-            Some(escape) => Some(constant(escape)?.as_str()?.chars().next()?),
-        };
-        let (prefix, anything_follows) = like::prefix(constant(pattern)?.as_str()?, escape);
-        let (condition, exact) = self.ranges(value, vec![Range::prefix(&prefix)])?;
-        Some((condition, exact && anything_follows))
     }
 
     fn call(&self, name: &str, args: &[Expr]) -> Option<(Condition, bool)> {
