@@ -187,15 +187,72 @@ impl Compiled {
         Ok(!none_met)
     }
 
-    /// The sortable form of ORDER BY keys that a client sent, to resume at them; missing keys
-    /// are undefined.
-    pub fn sort_key(&self, values: &[Option<Json>]) -> Vec<u8> {
-        let mut out = Vec::new();
-        for (i, key) in self.block.order.iter().enumerate() {
-            let value = values.get(i).and_then(Option::as_ref);
+    /// The place in the order of rows at which a client asks to resume: right before all rows with
+    /// these ORDER BY keys, or right after them. Missing keys are undefined. Ordinals count from 1.
+    pub fn position(&self, keys: &[Option<Json>], after_them: bool) -> Position {
+        let mut key = Vec::new();
+        for (i, sort) in self.block.order.iter().enumerate() {
+            let value = keys.get(i).and_then(Option::as_ref);
             let value = value.map_or(Value::Undefined, Value::literal);
-            append_sort_key(&value, key.descending, &mut out);
+            append_sort_key(&value, sort.descending, &mut key);
         }
-        out
+        let ordinal = if after_them { u64::MAX } else { 0 };
+        Position { key, ordinal, row: u32::MAX }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::Options;
+
+    #[test]
+    fn a_pipeline_can_move_between_threads() {
+        fn is_send<T: Send>() {}
+        is_send::<Pipeline>();
+        is_send::<Compiled>();
+    }
+
+    #[test]
+    fn a_sort_resumes_at_keys_that_a_client_sends() {
+        let text = "SELECT VALUE c.id FROM c ORDER BY c.k DESC";
+        let query = Arc::new(Compiled::new(text, &[], &Options::default()).unwrap());
+        let resumed = |after_them| {
+            let position = query.position(&[Some(json!(2))], after_them);
+            let resume = Some((Progress::default(), Some(position)));
+            let mut pipeline =
+                Pipeline::new(query.clone(), &Context { resume, ..Default::default() });
+            for (id, k) in [(1, 2), (2, 1), (3, 3), (4, 2)] {
+                let item = json!({"id": id, "k": k}).to_string();
+                assert_eq!(pipeline.push(item.as_bytes(), id).unwrap(), Flow::More);
+            }
+            let rows = pipeline.finish().unwrap();
+            rows.iter().map(|row| String::from_utf8(row.to_vec()).unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(resumed(false), ["1", "4", "2"]);
+        assert_eq!(resumed(true), ["2"]);
+    }
+
+    #[test]
+    fn memory_and_work_are_bounded() {
+        let run = |text: &str, context: Context| {
+            let query = Arc::new(Compiled::new(text, &[], &Options::default()).unwrap());
+            let mut pipeline = Pipeline::new(query, &context);
+            for ordinal in 1..1000 {
+                let item = json!({"id": ordinal, "l": [1, 2, 3, 4, 5, 6, 7, 8, 9]}).to_string();
+                pipeline.push(item.as_bytes(), ordinal)?;
+            }
+            pipeline.finish().map(|rows| rows.len())
+        };
+        let small = || Context { held_bytes_max: 10_000, steps_max: 1000, ..Default::default() };
+        let blocking = ["SELECT * FROM c ORDER BY c.id", "SELECT DISTINCT c.id FROM c"];
+        for text in blocking.into_iter().chain(["SELECT c.id FROM c GROUP BY c.id"]) {
+            assert!(matches!(run(text, small()), Err(crate::Error::Memory { .. })), "{text}");
+        }
+        assert_eq!(run("SELECT TOP 5 * FROM c ORDER BY c.id", small()).unwrap(), 5);
+        let joins = "SELECT VALUE 1 FROM c JOIN a IN c.l JOIN b IN c.l JOIN d IN c.l JOIN e IN c.l";
+        assert!(matches!(run(joins, small()), Err(crate::Error::Work { .. })));
     }
 }

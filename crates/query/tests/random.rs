@@ -185,6 +185,18 @@ fn deep_and_long_texts_are_refused_or_run() {
     deep("1 ? ", " : 2");
     deep("1 + ", "");
     deep("\"a\" ?? ", "");
+    // As deep as is allowed must run, on the stack of an ordinary thread.
+    let allowed = |count: usize, open: &str, close: &str| {
+        let text = format!("SELECT VALUE {}1{}", open.repeat(count), close.repeat(count));
+        let query = Arc::new(Compiled::new(&text, &[], &Options::default()).unwrap());
+        assert_eq!(run(&query, &[], &Context::default()).unwrap().len(), 1, "{open}");
+    };
+    allowed(126, "(", ")");
+    allowed(60, "((", " AND true) OR RAND() < 2)");
+    allowed(24, "(SELECT VALUE ", ")");
+    allowed(24, "ARRAY(SELECT VALUE ", ")");
+    allowed(20, "[(SELECT VALUE COUNT(1) WHERE 1 = ", ")]");
+    allowed(60, "IIF(RAND() < 2, ", ", 1)");
     let text = format!("SELECT VALUE c{} FROM c", ".a".repeat(100_000));
     assert!(Compiled::new(&text, &[], &Options::default()).is_err());
     let text = format!("SELECT * FROM c WHERE {}false", "c.a = 1 OR ".repeat(40_000));

@@ -4,6 +4,7 @@
 //! `""`, excluded.
 
 use std::cmp::Ordering;
+use std::fmt;
 
 use model::value::compare_defined;
 use serde_json::{Value as Json, json};
@@ -95,6 +96,18 @@ impl Range {
             if compare_high(&self.high, &other.high).is_le() { &self.high } else { &other.high };
         let both = Range { low: low.clone(), high: high.clone() };
         (!both.is_empty()).then_some(both)
+    }
+}
+
+/// A lone value, or bounds in round brackets (excluded) and square ones (included).
+impl fmt::Display for Range {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(value) = self.as_point() {
+            return write!(f, "{value}");
+        }
+        let open = if self.low.inclusive { '[' } else { '(' };
+        let close = if self.high.inclusive { ']' } else { ')' };
+        write!(f, "{open}{}, {}{close}", self.low.value, self.high.value)
     }
 }
 
