@@ -76,7 +76,11 @@ impl Runner {
         tags: &BTreeSet<String>,
         out: &mut String,
     ) -> Result<(), Box<dyn Error>> {
-        let options = Options { computed: self.computed.clone(), ..Options::default() };
+        let options = Options {
+            computed: self.computed.clone(),
+            now_millis: Some(NOW_MILLIS),
+            ..Options::default()
+        };
         let query = Arc::new(Compiled::new(text, &self.parameters, &options)?);
         if tags.contains("text") {
             let printed = query::sql::print::query(query.tree());

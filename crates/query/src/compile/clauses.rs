@@ -3,7 +3,7 @@
 use serde_json::Value as Json;
 
 use super::rank::nearest_first;
-use super::{Binding, Compiler, Grouping, Scope, fold};
+use super::{Binding, Compiler, Grouping, Scope};
 use crate::error::{Diagnostic, Result, Span};
 use crate::expr::{AggregateFunction, Block, Expr, Group, Rank, SortKey, Source, SourceRows};
 use crate::sql::ast::{self, ExprKind, SelectSpec};
@@ -125,7 +125,7 @@ impl Compiler<'_> {
                 let names = column_names(items, select.span)?;
                 let values = items.iter().map(|item| self.expr(&item.expr));
                 let values = values.collect::<Result<Vec<_>>>()?;
-                Ok(fold(Expr::Object(names.into_iter().zip(values).collect())))
+                Ok(self.fold(Expr::Object(names.into_iter().zip(values).collect())))
             }
         }
     }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::Value as Json;
 
-use super::{Binding, Compiler, fold, unresolved};
+use super::{Binding, Compiler, unresolved};
 use crate::compile::clauses::is_aggregate;
 use crate::error::{Diagnostic, Error, Result, Span};
 use crate::expr::{Aggregate, AggregateFunction, Expr};
@@ -62,24 +62,26 @@ impl Compiler<'_> {
             }
             ExprKind::In { needle, list, negated } => {
                 let is_in = in_list(self.boxed(needle)?, self.all(list)?);
-                negate(*negated, fold(is_in))
+                negate(*negated, self.fold(is_in))
             }
             ExprKind::Between { value, low, high, negated } => {
                 let value = self.expr(value)?;
-                let above = compare(BinaryOp::GreaterOrEqual, value.clone(), self.expr(low)?);
-                let below = compare(BinaryOp::LessOrEqual, value, self.expr(high)?);
-                negate(*negated, fold(Expr::And(vec![above, below])))
+                let (low, high) = (self.boxed(low)?, self.boxed(high)?);
+                let above = Expr::Binary(BinaryOp::GreaterOrEqual, value.clone().into(), low);
+                let below = Expr::Binary(BinaryOp::LessOrEqual, value.into(), high);
+                let between = Expr::And(vec![self.fold(above), self.fold(below)]);
+                negate(*negated, self.fold(between))
             }
             ExprKind::Like { value, pattern, escape, negated } => {
                 let escape = escape.as_ref().map(|escape| self.boxed(escape)).transpose()?;
                 let like = like(self.boxed(value)?, self.boxed(pattern)?, escape);
-                negate(*negated, fold(like))
+                negate(*negated, self.fold(like))
             }
             ExprKind::Call { name, udf: true, args } => Expr::Udf(name.clone(), self.all(args)?),
             ExprKind::Call { name, udf: false, args } => self.call(expr, name, args)?,
             ExprKind::Subquery(kind, query) => self.subquery(*kind, query)?,
         };
-        Ok(fold(compiled))
+        Ok(self.fold(compiled))
     }
 
     fn boxed(&mut self, expr: &ast::Expr) -> Result<Box<Expr>> {
@@ -339,10 +341,6 @@ fn like(value: Box<Expr>, pattern: Box<Expr>, escape: Option<Box<Expr>>) -> Expr
         Some(known) => Expr::Like(value, known),
         None => Expr::LikeComputed(value, pattern, escape),
     }
-}
-
-fn compare(op: BinaryOp, a: Expr, b: Expr) -> Expr {
-    fold(Expr::Binary(op, a.into(), b.into()))
 }
 
 fn negate(negated: bool, expr: Expr) -> Expr {
