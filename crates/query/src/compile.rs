@@ -15,7 +15,7 @@ use crate::error::{Diagnostic, Error, Result, Span};
 use crate::eval::Env;
 use crate::expr::{Aggregate, Block, Expr};
 use crate::functions::{Depends, Host};
-use crate::item::Item;
+use crate::item::{Fields, Item};
 use crate::sql::{self, ast};
 
 /// A query that has passed all checks and can be run, any number of times.
@@ -26,7 +26,7 @@ pub struct Compiled {
     /// What runs.
     pub(crate) block: Block,
     /// The fields of the item that it names.
-    pub(crate) fields: Vec<String>,
+    pub(crate) fields: Fields,
     /// How many places for rows of sources it needs.
     pub(crate) slots: usize,
     /// The number of TOP.
@@ -80,7 +80,7 @@ impl Compiled {
             computed: &options.computed,
             metrics: &options.metrics,
             now_millis: options.now_millis,
-            fields: Vec::new(),
+            fields: Fields::default(),
             slots: 0,
             scopes: Vec::new(),
             group: None,
@@ -157,7 +157,7 @@ struct Compiler<'q> {
     computed: &'q [(String, String)],
     metrics: &'q [(String, String)],
     now_millis: Option<i64>,
-    fields: Vec<String>,
+    fields: Fields,
     slots: usize,
     scopes: Vec<Scope>,
     group: Option<Grouping>,
@@ -167,15 +167,6 @@ impl Compiler<'_> {
     fn new_slot(&mut self) -> usize {
         self.slots += 1;
         self.slots - 1
-    }
-
-    /// The number of a field of the item.
-    fn field(&mut self, name: &str) -> usize {
-        let known = self.fields.iter().position(|field| field == name);
-        known.unwrap_or_else(|| {
-            self.fields.push(name.to_owned());
-            self.fields.len() - 1
-        })
     }
 
     /// What a name stands for, the innermost meaning first.
@@ -214,9 +205,10 @@ impl Compiler<'_> {
             return expr;
         }
         const STEPS_MAX: u64 = 1_000_000;
+        let fields = Fields::default();
         let host = Host::new(self.now_millis.unwrap_or_default(), 0, STEPS_MAX);
         let value =
-            Env::new(Item::new(b"{}", &[]), 0, &host).eval(&expr).map(|value| value.to_json());
+            Env::new(Item::new(b"{}", &fields), 0, &host).eval(&expr).map(|value| value.to_json());
         value.map_or(expr, Expr::Constant)
     }
 }

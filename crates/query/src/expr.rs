@@ -9,6 +9,7 @@ use serde_json::Value as Json;
 
 use crate::functions::Function;
 use crate::functions::like::Pattern;
+use crate::item::Fields;
 use crate::sql::ast::{BinaryOp, Step, SubqueryKind, UnaryOp};
 
 /// An expression over the item at hand.
@@ -67,9 +68,9 @@ impl Expr {
     pub const UNDEFINED: Expr = Expr::Constant(None);
 
     /// The path into the item that it stands for, such as `/a/b/0`; `None` if it is none.
-    pub fn path(&self, fields: &[String]) -> Option<String> {
+    pub fn path(&self, fields: &Fields) -> Option<String> {
         let Expr::Field(field, steps) = self else { return None };
-        let mut path = format!("/{}", fields.get(*field)?);
+        let mut path = format!("/{}", fields.name(*field)?);
         for step in steps {
             match step {
                 Step::Name(name) => path.extend(["/", name]),

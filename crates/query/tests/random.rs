@@ -66,12 +66,16 @@ fn object(random: &mut fastrand::Rng, depth: usize) -> Json {
 }
 
 fn items(random: &mut fastrand::Rng, count: usize) -> Vec<String> {
-    let item = |(id, mut item): (usize, Json)| {
+    let item = |id: usize| {
+        let mut item = object(random, 0);
         item["id"] = json!(id.to_string());
         item["pk"] = json!(["p", "q"][id % 2]);
+        if random.bool() {
+            item["tags"] = (0..random.usize(0..5)).map(|_| value(random, 1)).collect();
+        }
         item.to_string()
     };
-    (0..count).map(|id| (id, object(random, 0))).map(item).collect()
+    (0..count).map(item).collect()
 }
 
 /// The query with a few characters or words changed, moved, doubled or dropped.
@@ -199,10 +203,39 @@ fn deep_and_long_texts_are_refused_or_run() {
     allowed(60, "IIF(RAND() < 2, ", ", 1)");
     let text = format!("SELECT VALUE c{} FROM c", ".a".repeat(100_000));
     assert!(Compiled::new(&text, &[], &Options::default()).is_err());
-    let text = format!("SELECT * FROM c WHERE {}false", "c.a = 1 OR ".repeat(40_000));
-    assert!(Compiled::new(&text, &[], &Options::default()).is_ok());
     let text = format!("SELECT VALUE '{}'", "x".repeat(600_000));
     assert!(Compiled::new(&text, &[], &Options::default()).is_err());
+}
+
+/// As long as is allowed, and nothing about it takes more than its share of time.
+#[test]
+fn long_texts_run() {
+    let list = |count: usize, part: &dyn Fn(usize) -> String, between: &str| {
+        (0..count).map(part).collect::<Vec<_>>().join(between)
+    };
+    let texts = [
+        format!("SELECT * FROM c WHERE {}", list(25_000, &|n| format!("c.a = {n}"), " OR ")),
+        format!("SELECT * FROM c WHERE {}", list(25_000, &|n| format!("c.a{n} = 1"), " OR ")),
+        format!("SELECT * FROM c WHERE {}", list(20_000, &|n| format!("c.a{n} != 1"), " AND ")),
+        format!("SELECT * FROM c WHERE {}", list(20_000, &|n| format!("c.a < {n}"), " AND ")),
+        format!(
+            "SELECT * FROM c WHERE c.a IN ({0}) AND c.a IN ({0})",
+            list(20_000, &|n| n.to_string(), ",")
+        ),
+        format!("SELECT {} FROM c", list(30_000, &|n| format!("c.a{n}"), ",")),
+        format!("SELECT VALUE {{{}}} FROM c", list(30_000, &|n| format!("a{n}: {n}"), ",")),
+        format!(
+            "SELECT COUNT(1) AS n FROM c GROUP BY {}",
+            list(3_000, &|n| format!("c.a{n}"), ",")
+        ),
+    ];
+    let items = items(&mut fastrand::Rng::with_seed(6), 10);
+    for text in texts {
+        let query = Arc::new(Compiled::new(&text, &[], &Options::default()).unwrap());
+        query.plan().pinned(&["/a/?"]);
+        query.info().unwrap();
+        run(&query, &items, &Context::default()).unwrap();
+    }
 }
 
 #[test]
@@ -365,6 +398,58 @@ fn pages_of_any_size_give_the_same_rows() {
         let whole = run(&query, &items, &Context::default()).unwrap();
         for page in 1..12 {
             assert_eq!(paged(&query, &items, page), whole, "{text} in pages of {page}");
+        }
+    }
+}
+
+#[test]
+fn streams_resume_within_an_item() {
+    let mut random = fastrand::Rng::with_seed(5);
+    let items = items(&mut random, 300);
+    let queries = [
+        "SELECT c.id, t FROM c JOIN t IN c.tags",
+        "SELECT c.id, t, u FROM c JOIN t IN c.tags JOIN u IN c.tags OFFSET 3 LIMIT 17",
+        "SELECT TOP 11 c.id FROM c WHERE IS_DEFINED(c.a)",
+    ];
+    for text in queries {
+        let query = Arc::new(Compiled::new(text, &[], &Options::default()).unwrap());
+        let whole = run(&query, &items, &Context::default()).unwrap();
+        assert!(whole.len() > 10, "{text}");
+        for page in 1..8 {
+            assert_eq!(streamed(&query, &items, page), whole, "{text} in pages of {page}");
+        }
+    }
+}
+
+/// The rows of a streaming query, stopped after each page and resumed at the item of its last row.
+fn streamed(query: &Arc<Compiled>, items: &[String], page: usize) -> Vec<String> {
+    let mut rows: Vec<String> = Vec::new();
+    let (mut start, mut resume) = (0, None);
+    loop {
+        let context = Context { resume: resume.clone(), ..Context::default() };
+        let mut pipeline = Pipeline::new(query.clone(), &context);
+        let mut taken = 0;
+        for (ordinal, item) in items.iter().enumerate().skip(start) {
+            let flow = pipeline.push(item.as_bytes(), ordinal as u64).unwrap();
+            let given = pipeline.take_rows();
+            let wanted = given.len().min(page - taken);
+            rows.extend(
+                given.iter().take(wanted).map(|row| String::from_utf8(row.to_vec()).unwrap()),
+            );
+            taken += wanted;
+            if taken == page {
+                let mut progress = pipeline.progress();
+                progress.given -= (given.len() - wanted) as u64;
+                let last = given.positions()[wanted - 1].clone();
+                (start, resume) = (last.ordinal as usize, Some((progress, Some(last))));
+                break;
+            }
+            if flow == Flow::Done || ordinal + 1 == items.len() {
+                return rows;
+            }
+        }
+        if taken < page {
+            return rows;
         }
     }
 }

@@ -166,7 +166,7 @@ impl Compiler<'_> {
     pub(super) fn step(&mut self, base: Expr, step: &Step) -> Expr {
         match (base, step) {
             (Expr::Item, Step::Name(name)) => {
-                let field = Expr::Field(self.field(name), Vec::new());
+                let field = Expr::Field(self.fields.add(name), Vec::new());
                 match self.computed.iter().find(|(computed, _)| computed == name) {
                     Some((_, text)) => self.computed_property(field, &text.clone()),
                     None => field,

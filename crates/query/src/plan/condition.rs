@@ -1,5 +1,6 @@
 //! Conditions on single paths, which an index can answer, and how they combine.
 
+use std::collections::HashMap;
 use std::fmt;
 
 use model::value::equal;
@@ -78,6 +79,9 @@ impl Condition {
                             values.push(value);
                         }
                     }
+                    if values.len() > PINNED_MAX {
+                        return None;
+                    }
                 }
                 Some(values)
             }
@@ -85,79 +89,85 @@ impl Condition {
         }
     }
 
-    /// All of these, as one.
+    /// All of these, as one. Two on one path become one, unless it goes through an array: there
+    /// different elements may meet them.
     pub fn and(all: Vec<Condition>) -> Condition {
-        let mut flat: Vec<Condition> = Vec::new();
-        for condition in all {
+        let mut parts = Parts::default();
+        for condition in
+            flat(all, |c| if let Condition::And(inner) = c { Ok(inner) } else { Err(c) })
+        {
             match condition {
                 Condition::All => {}
                 Condition::Nothing => return Condition::Nothing,
-                Condition::And(inner) => inner.into_iter().for_each(|c| narrow(&mut flat, c)),
-                other => narrow(&mut flat, other),
+                Condition::Path(path, ranges) if !path.contains("/[]") => {
+                    parts.merge(path, ranges, |known, more| *known = intersect(known, &more));
+                }
+                other => parts.all.push(other),
             }
         }
         let empty = |c: &Condition| matches!(c, Condition::Path(_, ranges) if ranges.is_empty());
-        if flat.iter().any(empty) {
+        if parts.all.iter().any(empty) {
             return Condition::Nothing;
         }
-        match flat.len() {
-            0 => Condition::All,
-            1 => flat.remove(0),
-            _ => Condition::And(flat),
-        }
+        parts.join(Condition::All, Condition::And)
     }
 
-    /// One of these, as one.
+    /// One of these, as one. Two on one path become one.
     pub fn or(any: Vec<Condition>) -> Condition {
-        let mut flat: Vec<Condition> = Vec::new();
-        for condition in any {
+        let mut parts = Parts::default();
+        for condition in
+            flat(any, |c| if let Condition::Or(inner) = c { Ok(inner) } else { Err(c) })
+        {
             match condition {
                 Condition::All => return Condition::All,
                 Condition::Nothing => {}
-                Condition::Or(inner) => inner.into_iter().for_each(|c| widen(&mut flat, c)),
-                other => widen(&mut flat, other),
+                Condition::Path(path, ranges) => parts.merge(path, ranges, Vec::extend),
+                other => parts.all.push(other),
             }
         }
-        match flat.len() {
-            0 => Condition::Nothing,
-            1 => flat.remove(0),
-            _ => Condition::Or(flat),
+        for part in &mut parts.all {
+            if let Condition::Path(_, ranges) = part {
+                *ranges = normalize(std::mem::take(ranges));
+            }
         }
+        parts.join(Condition::Nothing, Condition::Or)
     }
 }
 
-/// Adds a condition to several that must all hold. Two on one path become one, unless it goes
-/// through an array: there different elements may meet them.
-fn narrow(all: &mut Vec<Condition>, condition: Condition) {
-    if let Condition::Path(path, ranges) = &condition
-        && !path.contains("/[]")
-    {
-        for known in all.iter_mut() {
-            if let Condition::Path(same, others) = known
-                && same == path
-            {
-                *others = intersect(others, ranges);
-                return;
-            }
-        }
-    }
-    all.push(condition);
+/// The conditions with those inside others of the same kind laid open.
+fn flat(
+    conditions: Vec<Condition>,
+    inner: fn(Condition) -> Result<Vec<Condition>, Condition>,
+) -> impl Iterator<Item = Condition> {
+    conditions.into_iter().flat_map(move |c| inner(c).unwrap_or_else(|c| vec![c]))
 }
 
-/// Adds a condition to several of which one must hold; two on one path become one.
-fn widen(any: &mut Vec<Condition>, condition: Condition) {
-    if let Condition::Path(path, ranges) = &condition {
-        for known in any.iter_mut() {
-            if let Condition::Path(same, others) = known
-                && same == path
-            {
-                others.extend(ranges.iter().cloned());
-                *others = normalize(std::mem::take(others));
-                return;
+/// Conditions to be joined, each path once.
+#[derive(Default)]
+struct Parts {
+    all: Vec<Condition>,
+    paths: HashMap<String, usize>,
+}
+
+impl Parts {
+    /// Adds ranges of a path to those that are known, or as they are.
+    fn merge(&mut self, path: String, ranges: Vec<Range>, add: fn(&mut Vec<Range>, Vec<Range>)) {
+        match self.paths.get(&path).map(|place| &mut self.all[*place]) {
+            Some(Condition::Path(_, known)) => add(known, ranges),
+            _ => {
+                self.paths.insert(path.clone(), self.all.len());
+                self.all.push(Condition::Path(path, ranges));
             }
         }
     }
-    any.push(condition);
+
+    fn join(mut self, none: Condition, many: fn(Vec<Condition>) -> Condition) -> Condition {
+        match self.all.len() {
+            0 => none,
+            1 => self.all.remove(0),
+            _ => many(self.all),
+        }
+    }
 }
 
 /// Such as `(/a/? in 1 | (5, 7] and /b defined)`.

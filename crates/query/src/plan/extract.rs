@@ -7,10 +7,11 @@ use serde_json::{Value as Json, json};
 use super::condition::Condition;
 use super::range::{Range, normalize};
 use crate::expr::{Block, Expr, SourceRows};
+use crate::item::Fields;
 use crate::sql::ast::{BinaryOp, Step, SubqueryKind};
 
 /// The condition of a block's WHERE, and whether it is all of it.
-pub fn of_block(block: &Block, fields: &[String]) -> (Condition, bool) {
+pub fn of_block(block: &Block, fields: &Fields) -> (Condition, bool) {
     let mut paths = Paths { fields, slots: Vec::new() };
     paths.enter(block);
     // Unless each item is one row, an item that passes may have rows that do not, or none.
@@ -26,14 +27,14 @@ pub fn reads_whole_items(block: &Block) -> bool {
 }
 
 /// The path of an expression that an index on single values can sort by.
-pub fn indexed_path(expr: &Expr, fields: &[String]) -> Option<String> {
+pub fn indexed_path(expr: &Expr, fields: &Fields) -> Option<String> {
     let (path, whole) = Paths { fields, slots: Vec::new() }.path(expr)?;
     whole.then(|| path + "/?")
 }
 
 /// Knows which paths the sources of a block stand for.
 struct Paths<'q> {
-    fields: &'q [String],
+    fields: &'q Fields,
     slots: Vec<(usize, String)>,
 }
 
@@ -57,7 +58,7 @@ impl Paths<'_> {
     fn path(&self, expr: &Expr) -> Option<(String, bool)> {
         match expr {
             Expr::Field(field, steps) => {
-                let mut path = segment(self.fields.get(*field)?);
+                let mut path = segment(self.fields.name(*field)?);
                 let mut whole = true;
                 for step in steps {
                     match step {

@@ -111,10 +111,20 @@ impl fmt::Display for Range {
     }
 }
 
-/// What is in both of two sets.
+/// What is in both of two sets, each in order and apart.
 pub fn intersect(a: &[Range], b: &[Range]) -> Vec<Range> {
-    let pairs = a.iter().flat_map(|a| b.iter().map(move |b| (a, b)));
-    normalize(pairs.filter_map(|(a, b)| a.intersection(b)).collect())
+    let (mut a, mut b) = (a.iter().peekable(), b.iter().peekable());
+    let mut both = Vec::new();
+    while let (Some(first), Some(second)) = (a.peek(), b.peek()) {
+        both.extend(first.intersection(second));
+        // The one that ends sooner meets no more of the other set.
+        if compare_high(&first.high, &second.high).is_lt() {
+            a.next()
+        } else {
+            b.next()
+        };
+    }
+    both
 }
 
 /// The same set with its ranges in order and apart.

@@ -3,6 +3,9 @@
 //! From loose to tight: `? :`, `??`, OR, AND, NOT, comparisons with IN, BETWEEN and LIKE, `|`, `^`,
 //! `&`, shifts, `+ - ||`, `* / %`, the unary operators, and steps into a value.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
 use serde_json::Number;
 
 use super::{Parsed, Parser, is_reserved, too_deep};
@@ -232,7 +235,18 @@ impl Parser<'_> {
     }
 
     fn object(&mut self, span: Span) -> Parsed<Expr> {
-        let members = self.items("}", Self::member)?;
+        let mut members: Vec<(String, Expr)> = Vec::new();
+        let mut places: HashMap<String, usize> = HashMap::new();
+        for (name, value) in self.items("}", Self::member)? {
+            // Of two members with one name the last counts.
+            match places.entry(name.clone()) {
+                Entry::Occupied(place) => members[*place.get()].1 = value,
+                Entry::Vacant(place) => {
+                    place.insert(members.len());
+                    members.push((name, value));
+                }
+            }
+        }
         let depth = members.iter().map(|(_, value)| value.depth).max().unwrap_or(0);
         self.node(span, depth, ExprKind::Object(members))
     }
