@@ -6,6 +6,7 @@
 
 mod condition;
 mod extract;
+mod hybrid;
 mod info;
 mod range;
 mod rewrite;

@@ -101,6 +101,9 @@ impl Runner {
                     writeln!(out, "  {name}: {value}")?;
                 }
             }
+            for (name, value) in info.hybrid_info.as_object().into_iter().flatten() {
+                writeln!(out, "  {name}: {value}")?;
+            }
             writeln!(out, "  features: {}", info.features.join(", "))?;
             return Ok(());
         }
