@@ -236,7 +236,10 @@ impl<'a> Env<'a> {
                 Err(Error::Memory { what: "build a string", max: BUILT_BYTES_MAX })
             }
             Value::Built(json) => {
-                self.host.spend(json.as_array().map_or(1, |items| items.len() as u64))?;
+                // So much more does an element cost than a row that is only looked at.
+                const ELEMENT_STEPS: u64 = 16;
+                let elements = json.as_array().map_or(1, |items| items.len() as u64);
+                self.host.spend(ELEMENT_STEPS * elements)?;
                 Ok(value)
             }
             _ => Ok(value),
@@ -262,7 +265,11 @@ impl<'a> Env<'a> {
         let mut rows = self.subquery_rows(block, rows_max)?;
         Ok(match kind {
             SubqueryKind::Exists => (!rows.is_empty()).into(),
-            SubqueryKind::Array => Value::array(rows),
+            SubqueryKind::Array => {
+                let bytes: usize = rows.iter().map(Value::text_len).sum();
+                self.host.spend(bytes as u64 / 16)?;
+                Value::array(rows)
+            }
             SubqueryKind::All => rows.iter().all(Value::is_true).into(),
             SubqueryKind::First | SubqueryKind::Last => rows.pop().unwrap_or(Value::Undefined),
             SubqueryKind::Scalar if rows.len() > 1 => return Err(Error::Cardinality),

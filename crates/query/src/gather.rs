@@ -30,6 +30,7 @@ pub struct Gather {
     seen: Option<HashSet<Vec<u8>>>,
     after: Option<Position>,
     rows: Rows,
+    page: Page,
     progress: Progress,
     /// Rows that earlier pages have counted and that come again.
     replayed: u64,
@@ -63,6 +64,7 @@ impl Gather {
             seen: block.distinct.then(HashSet::new),
             after: None,
             rows: Rows::default(),
+            page: Page { rows_max: usize::MAX, bytes_max: usize::MAX },
             progress: Progress::default(),
             replayed: 0,
             offset: block.offset,
@@ -96,14 +98,20 @@ impl Gather {
         self
     }
 
-    /// Holds no more sorted rows than one page can take.
-    pub fn page(mut self, rows_max: usize) -> Self {
+    /// Stops when the rows at hand fill a page; a sort holds no more rows than that.
+    pub fn page(mut self, page: Page) -> Self {
+        self.page = page;
         if let Stage::Sort(sorter) = &mut self.stage {
             let skip = self.offset.saturating_sub(self.progress.skipped);
-            let page = self.replayed + skip + rows_max as u64;
-            sorter.keep = Some(sorter.keep.map_or(page, |keep| keep.min(page)));
+            let rows_max = (self.replayed + skip).saturating_add(page.rows_max as u64);
+            sorter.keep = Some(sorter.keep.map_or(rows_max, |keep| keep.min(rows_max)));
         }
         self
+    }
+
+    /// Whether the rows at hand fill a page.
+    pub fn is_full(&self) -> bool {
+        self.rows.len() >= self.page.rows_max || self.rows.bytes_len() >= self.page.bytes_max
     }
 
     /// Whether no further row can change the result.
@@ -124,7 +132,7 @@ impl Gather {
         }
     }
 
-    /// Takes in the row that `env` shows; false once no more are wanted.
+    /// Takes in the row that `env` shows; false once no more are wanted, at all or for now.
     pub fn row<'a>(
         &mut self,
         block: &'a Block,
@@ -138,7 +146,7 @@ impl Gather {
             (Stage::Group(groups), Some(group)) => groups.add(group, env, &mut self.held)?,
             _ => self.shape(block, env, place)?,
         }
-        Ok(!self.is_done())
+        Ok(!self.is_done() && !self.is_full())
     }
 
     /// There are no more rows: gives what was held back.
@@ -230,6 +238,15 @@ impl Gather {
         self.progress.given += 1;
         self.rows.push(text, position);
     }
+}
+
+/// How much a page takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// Rows at most.
+    pub rows_max: usize,
+    /// Bytes at most; the row that passes them is the last.
+    pub bytes_max: usize,
 }
 
 /// What a held row costs besides its bytes.

@@ -15,7 +15,7 @@ use crate::compile::Compiled;
 use crate::error::Result;
 use crate::eval::Env;
 use crate::functions::Host;
-use crate::gather::{Gather, Position, Progress, Rows, append_sort_key};
+use crate::gather::{Gather, Page, Position, Progress, Rows, append_sort_key};
 use crate::item::Item;
 use crate::value::Value;
 
@@ -30,8 +30,10 @@ pub struct Context {
     pub udfs: Option<Arc<dyn Udfs>>,
     /// Items come in the order that ORDER BY asks for, from an index.
     pub sorted_input: bool,
-    /// How many rows the caller will take from [`Pipeline::finish`]; a sort holds no more.
+    /// How many rows a page takes: a stream stops there, and a sort holds no more.
     pub page_rows_max: Option<usize>,
+    /// How many bytes a page takes, after which a stream stops.
+    pub page_bytes_max: usize,
     /// Where earlier pages stopped: their last row, if the query sorts, and the counts.
     pub resume: Option<(Progress, Option<Position>)>,
     /// The most bytes that may be held for sorting, grouping and finding duplicates.
@@ -48,10 +50,19 @@ impl Default for Context {
             udfs: None,
             sorted_input: false,
             page_rows_max: None,
+            page_bytes_max: 16 << 20,
             resume: None,
             held_bytes_max: 64 << 20,
             steps_max: 10_000_000,
         }
+    }
+}
+
+impl Context {
+    /// For the query within `FROM (…)`, whose rows make no pages.
+    fn for_inner(&self) -> Self {
+        let (resume, page_rows_max) = (None, None);
+        Self { resume, page_rows_max, page_bytes_max: usize::MAX, ..self.clone() }
     }
 }
 
@@ -66,6 +77,9 @@ pub trait Udfs: Send + Sync {
 pub enum Flow {
     /// Push the next item.
     More,
+    /// The rows at hand fill a page, and the item may have more: take them, and resume after the
+    /// position of the last of them, from the same item on.
+    Full,
     /// No further item can change the result.
     Done,
 }
@@ -85,10 +99,10 @@ pub struct Pipeline {
 impl Pipeline {
     /// Starts a query.
     pub fn new(query: Arc<Compiled>, context: &Context) -> Self {
-        let inner = query.inner.as_ref().map(|inner| {
-            let context = Context { resume: None, page_rows_max: None, ..context.clone() };
-            Box::new(Self::new(inner.clone(), &context))
-        });
+        let inner = query
+            .inner
+            .as_ref()
+            .map(|inner| Box::new(Self::new(inner.clone(), &context.for_inner())));
         let mut gather = Gather::new(&query.block, context.held_bytes_max);
         if context.sorted_input {
             gather = gather.sorted_input();
@@ -96,9 +110,8 @@ impl Pipeline {
         if let Some((progress, after)) = &context.resume {
             gather = gather.resume(*progress, after.clone());
         }
-        if let Some(rows_max) = context.page_rows_max {
-            gather = gather.page(rows_max);
-        }
+        let rows_max = context.page_rows_max.unwrap_or(usize::MAX);
+        let gather = gather.page(Page { rows_max, bytes_max: context.page_bytes_max });
         let host = Host::new(context.now_millis, context.seed, context.steps_max);
         Self { inner, inner_rows: 0, query, gather, host, udfs: context.udfs.clone() }
     }
@@ -113,8 +126,8 @@ impl Pipeline {
         let flow = inner.push(item, ordinal)?;
         let rows = inner.take_rows();
         match self.outer(&rows)? {
-            Flow::Done => Ok(Flow::Done),
             Flow::More => Ok(flow),
+            ended => Ok(ended),
         }
     }
 
@@ -122,8 +135,9 @@ impl Pipeline {
     fn outer(&mut self, rows: &Rows) -> Result<Flow> {
         for row in rows.iter() {
             self.inner_rows += 1;
-            if self.row_by_row(row, self.inner_rows)? == Flow::Done {
-                return Ok(Flow::Done);
+            let flow = self.row_by_row(row, self.inner_rows)?;
+            if flow != Flow::More {
+                return Ok(flow);
             }
         }
         Ok(Flow::More)
@@ -141,7 +155,11 @@ impl Pipeline {
             row += 1;
             gather.row(block, env, (ordinal, row - 1))
         })?;
-        Ok(if more { Flow::More } else { Flow::Done })
+        Ok(match more {
+            true => Flow::More,
+            false if gather.is_done() => Flow::Done,
+            false => Flow::Full,
+        })
     }
 
     /// The rows that are ready.

@@ -139,6 +139,15 @@ impl<'a> Value<'a> {
         if let Value::Bool(b) = self { Some(*b) } else { None }
     }
 
+    /// The bytes of its text, where that is long enough to matter.
+    pub fn text_len(&self) -> usize {
+        match self {
+            Value::String(s) => s.len(),
+            Value::Raw(text) => text.len(),
+            _ => 0,
+        }
+    }
+
     /// As a tree; `None` if undefined.
     pub fn to_json(&self) -> Option<Json> {
         match self {

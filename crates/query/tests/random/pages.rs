@@ -75,35 +75,26 @@ fn streams_resume_within_an_item() {
     }
 }
 
-/// The rows of a streaming query, stopped after each page and resumed at the item of its last row.
+/// The rows of a streaming query, stopped when a page is full and resumed at the item of its last
+/// row.
 fn streamed(query: &Arc<Compiled>, items: &[String], page: usize) -> Vec<String> {
     let mut rows: Vec<String> = Vec::new();
     let (mut start, mut resume) = (0, None);
     loop {
-        let context = Context { resume: resume.clone(), ..Context::default() };
+        let context = Context { page_rows_max: Some(page), resume, ..Context::default() };
         let mut pipeline = Pipeline::new(query.clone(), &context);
-        let mut taken = 0;
-        for (ordinal, item) in items.iter().enumerate().skip(start) {
+        let mut items = items.iter().enumerate().skip(start);
+        let ended = items.find_map(|(ordinal, item)| {
             let flow = pipeline.push(item.as_bytes(), ordinal as u64).unwrap();
-            let given = pipeline.take_rows();
-            let wanted = given.len().min(page - taken);
-            rows.extend(
-                given.iter().take(wanted).map(|row| String::from_utf8(row.to_vec()).unwrap()),
-            );
-            taken += wanted;
-            if taken == page {
-                let mut progress = pipeline.progress();
-                progress.given -= (given.len() - wanted) as u64;
-                let last = given.positions()[wanted - 1].clone();
-                (start, resume) = (last.ordinal as usize, Some((progress, Some(last))));
-                break;
-            }
-            if flow == Flow::Done || ordinal + 1 == items.len() {
-                return rows;
-            }
-        }
-        if taken < page {
+            (flow != Flow::More).then_some(flow)
+        });
+        let given = pipeline.take_rows();
+        assert!(given.len() <= page);
+        rows.extend(given.iter().map(|row| String::from_utf8(row.to_vec()).unwrap()));
+        let Some(last) = given.positions().last().filter(|_| ended == Some(Flow::Full)) else {
             return rows;
-        }
+        };
+        start = last.ordinal as usize;
+        resume = Some((pipeline.progress(), Some(last.clone())));
     }
 }
