@@ -1,14 +1,13 @@
 //! From the tree of the text to a [`Block`] that can run: names become numbers, parameters and
 //! literals constants, functions pointers; and everything that can be refused is refused here.
 
-pub(crate) use clauses::{column_names, is_aggregate};
-
 mod clauses;
 mod expressions;
 mod rank;
 
 use std::sync::Arc;
 
+pub(crate) use clauses::{column_names, is_aggregate};
 use serde_json::Value as Json;
 
 use crate::error::{Diagnostic, Error, Result, Span};
@@ -183,7 +182,9 @@ impl Compiler<'_> {
             Expr::Binary(_, a, b) | Expr::Index(a, b) | Expr::Coalesce(a, b) => {
                 a.is_constant() && b.is_constant()
             }
-            Expr::Conditional(a, b, c) => a.is_constant() && b.is_constant() && c.is_constant(),
+            Expr::Conditional(a, b, c) | Expr::Between(a, b, c) => {
+                a.is_constant() && b.is_constant() && c.is_constant()
+            }
             Expr::And(all) | Expr::Or(all) | Expr::Array(all) => all.iter().all(Expr::is_constant),
             Expr::Object(members) => members.iter().all(|(_, value)| value.is_constant()),
             Expr::In(a, list) => a.is_constant() && list.iter().all(Expr::is_constant),

@@ -48,6 +48,7 @@ impl<'a> Env<'a> {
 
     /// The value of an expression.
     pub fn eval(&mut self, expr: &'a Expr) -> Result<Value<'a>> {
+        self.host.spend(1)?;
         Ok(match expr {
             Expr::Constant(value) => value.as_ref().map_or(Value::Undefined, Value::literal),
             Expr::Item => Value::read(self.item.text()),
@@ -73,6 +74,11 @@ impl<'a> Env<'a> {
             Expr::Binary(op, a, b) => {
                 let (a, b) = (self.eval(a)?, self.eval(b)?);
                 self.checked(operators::binary(*op, &a, &b))?
+            }
+            Expr::Between(value, low, high) => {
+                let value = self.eval(value)?;
+                let (low, high) = (self.eval(low)?, self.eval(high)?);
+                operators::between(&value, &low, &high)
             }
             Expr::And(all) => self.logic(all, false)?,
             Expr::Or(all) => self.logic(all, true)?,

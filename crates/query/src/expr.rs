@@ -43,6 +43,8 @@ pub enum Expr {
     Coalesce(Box<Expr>, Box<Expr>),
     /// One or the other.
     Conditional(Box<Expr>, Box<Expr>, Box<Expr>),
+    /// Whether a value is at least one other and at most a third.
+    Between(Box<Expr>, Box<Expr>, Box<Expr>),
     /// Whether a value is among others.
     In(Box<Expr>, Vec<Expr>),
     /// Whether a value is among many constants, by their keys.

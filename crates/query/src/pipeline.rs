@@ -38,7 +38,7 @@ pub struct Context {
     pub resume: Option<(Progress, Option<Position>)>,
     /// The most bytes that may be held for sorting, grouping and finding duplicates.
     pub held_bytes_max: usize,
-    /// The most steps (rows of JOINs and subqueries) that one item may take.
+    /// The most steps (rows of JOINs and subqueries, parts of expressions) that one item may take.
     pub steps_max: u64,
 }
 
@@ -53,7 +53,7 @@ impl Default for Context {
             page_bytes_max: 16 << 20,
             resume: None,
             held_bytes_max: 64 << 20,
-            steps_max: 10_000_000,
+            steps_max: 50_000_000,
         }
     }
 }

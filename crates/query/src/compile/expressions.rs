@@ -10,7 +10,7 @@ use crate::error::{Diagnostic, Error, Result, Span};
 use crate::expr::{Aggregate, AggregateFunction, Expr};
 use crate::functions::like::{Pattern, single_char};
 use crate::functions::{self, Function};
-use crate::sql::ast::{self, BinaryOp, ExprKind, Step, SubqueryKind, UnaryOp};
+use crate::sql::ast::{self, ExprKind, Step, SubqueryKind, UnaryOp};
 use crate::sql::print;
 use crate::value::Value;
 
@@ -65,12 +65,8 @@ impl Compiler<'_> {
                 negate(*negated, self.fold(is_in))
             }
             ExprKind::Between { value, low, high, negated } => {
-                let value = self.expr(value)?;
-                let (low, high) = (self.boxed(low)?, self.boxed(high)?);
-                let above = Expr::Binary(BinaryOp::GreaterOrEqual, value.clone().into(), low);
-                let below = Expr::Binary(BinaryOp::LessOrEqual, value.into(), high);
-                let between = Expr::And(vec![self.fold(above), self.fold(below)]);
-                negate(*negated, self.fold(between))
+                let (value, low, high) = (self.boxed(value)?, self.boxed(low)?, self.boxed(high)?);
+                negate(*negated, self.fold(Expr::Between(value, low, high)))
             }
             ExprKind::Like { value, pattern, escape, negated } => {
                 let escape = escape.as_ref().map(|escape| self.boxed(escape)).transpose()?;

@@ -101,6 +101,11 @@ impl Paths<'_> {
                 (Condition::or(any), exact)
             }
             Expr::Binary(op, a, b) => self.comparison(*op, a, b).unwrap_or(ANY),
+            Expr::Between(value, low, high) => {
+                let above = self.comparison(BinaryOp::GreaterOrEqual, value, low).unwrap_or(ANY);
+                let below = self.comparison(BinaryOp::LessOrEqual, value, high).unwrap_or(ANY);
+                (Condition::and(vec![above.0, below.0]), above.1 && below.1)
+            }
             Expr::In(needle, list) => {
                 let values = list.iter().map(constant).collect::<Option<Vec<&Json>>>();
                 values.map_or(ANY, |values| self.one_of(needle, &values))

@@ -55,6 +55,7 @@ fn deep_and_long_texts_are_refused_or_run() {
     deep("(SELECT VALUE ", ")");
     deep("1 ? ", " : 2");
     deep("1 + ", "");
+    deep("", " BETWEEN c.a AND c.b");
     deep("\"a\" ?? ", "");
     // As deep as is allowed must run, on the stack of an ordinary thread.
     let allowed = |count: usize, open: &str, close: &str| {
@@ -68,6 +69,8 @@ fn deep_and_long_texts_are_refused_or_run() {
     allowed(24, "ARRAY(SELECT VALUE ", ")");
     allowed(20, "[(SELECT VALUE COUNT(1) WHERE 1 = ", ")]");
     allowed(60, "IIF(RAND() < 2, ", ", 1)");
+    let text = format!("SELECT VALUE c.a{} FROM c", " BETWEEN c.a AND c.b".repeat(120));
+    assert!(Compiled::new(&text, &[], &Options::default()).is_ok());
     let text = format!("SELECT VALUE c{} FROM c", ".a".repeat(100_000));
     assert!(Compiled::new(&text, &[], &Options::default()).is_err());
     let text = format!("SELECT VALUE '{}'", "x".repeat(600_000));
