@@ -110,9 +110,6 @@ impl FrontEnd {
         answer
             .headers
             .insert(&headers::GATEWAY_VERSION, HeaderValue::from_static("version=2.14.0"));
-        answer
-            .headers
-            .insert(&headers::SERVICE_VERSION, HeaderValue::from_static("version=2.14.0.0"));
         answer.headers.insert(&headers::SCHEMA_VERSION, HeaderValue::from_static("1.19"));
         let body = if head.method == Method::HEAD { Bytes::new() } else { answer.body };
         let mut response = Response::new(Full::new(body));
