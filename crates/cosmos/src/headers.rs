@@ -41,7 +41,6 @@ names! {
     IS_QUERY_PLAN = "x-ms-cosmos-is-query-plan-request";
     IS_UPSERT = "x-ms-documentdb-is-upsert";
     ITEM_COUNT = "x-ms-item-count";
-    ITEM_LSN = "x-ms-item-lsn";
     LSN = "lsn";
     MAX_ITEM_COUNT = "x-ms-max-item-count";
     MIGRATE_TO_AUTOPILOT = "x-ms-cosmos-migrate-offer-to-autopilot";
@@ -60,7 +59,6 @@ names! {
     RESOURCE_USAGE = "x-ms-resource-usage";
     RETRY_AFTER_MS = "x-ms-retry-after-ms";
     SCHEMA_VERSION = "x-ms-schemaversion";
-    SERVICE_VERSION = "x-ms-serviceversion";
     SESSION_TOKEN = "x-ms-session-token";
     START_EPK = "x-ms-start-epk";
     SUBSTATUS = "x-ms-substatus";

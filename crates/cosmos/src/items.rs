@@ -156,7 +156,6 @@ pub(crate) fn describe<T>(
 fn describe_item(item: &Item, headers: &mut HeaderMap, pen: &mut Pen) -> HeaderValue {
     let etag = pen.value(item.etag);
     headers.insert(http::header::ETAG, etag.clone());
-    headers.insert(&headers::ITEM_LSN, HeaderValue::from(item.lsn));
     etag
 }
 
