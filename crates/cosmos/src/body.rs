@@ -21,9 +21,6 @@ const BODY_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// The whole body. 413 if it is too large, 408 if it does not come.
 pub(crate) async fn read<B: Body<Data = Bytes>>(body: B) -> Result<Bytes> {
-    if body.is_end_stream() {
-        return Ok(Bytes::new());
-    }
     if body.size_hint().lower() > BODY_BYTES_MAX as u64 {
         discard(body).await;
         return Err(too_large());

@@ -10,7 +10,7 @@ use crate::answer::Answer;
 /// What a page may read of a response.
 const EXPOSED: HeaderValue = HeaderValue::from_static(
     "etag, lsn, x-ms-activity-id, x-ms-alt-content-path, x-ms-content-path, x-ms-continuation, \
-     x-ms-cosmos-min-throughput, x-ms-documentdb-partitionkeyrangeid, x-ms-item-count, x-ms-item-lsn, \
+     x-ms-cosmos-min-throughput, x-ms-documentdb-partitionkeyrangeid, x-ms-item-count, \
      x-ms-offer-replace-pending, x-ms-request-charge, x-ms-resource-quota, x-ms-resource-usage, x-ms-retry-after-ms, \
      x-ms-session-token, x-ms-substatus",
 );

@@ -5,7 +5,7 @@
 
 use std::fmt::{Display, Write};
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use db::RequestCharge;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -41,7 +41,6 @@ names! {
     IS_QUERY_PLAN = "x-ms-cosmos-is-query-plan-request";
     IS_UPSERT = "x-ms-documentdb-is-upsert";
     ITEM_COUNT = "x-ms-item-count";
-    ITEM_LSN = "x-ms-item-lsn";
     LSN = "lsn";
     MAX_ITEM_COUNT = "x-ms-max-item-count";
     MIGRATE_TO_AUTOPILOT = "x-ms-cosmos-migrate-offer-to-autopilot";
@@ -60,7 +59,6 @@ names! {
     RESOURCE_USAGE = "x-ms-resource-usage";
     RETRY_AFTER_MS = "x-ms-retry-after-ms";
     SCHEMA_VERSION = "x-ms-schemaversion";
-    SERVICE_VERSION = "x-ms-serviceversion";
     SESSION_TOKEN = "x-ms-session-token";
     START_EPK = "x-ms-start-epk";
     SUBSTATUS = "x-ms-substatus";
@@ -106,6 +104,12 @@ impl Pen {
     pub(crate) fn value(&mut self, value: impl Display) -> HeaderValue {
         write!(Visible(&mut self.0), "{value}").expect("writing to memory cannot fail");
         self.finish()
+    }
+
+    /// A text that many answers share: nothing is copied, unless it has to be encoded.
+    pub(crate) fn shared(&mut self, text: &Bytes) -> HeaderValue {
+        let plain = text.is_ascii().then(|| HeaderValue::from_maybe_shared(text.clone()).ok());
+        plain.flatten().unwrap_or_else(|| self.value(String::from_utf8_lossy(text)))
     }
 
     /// A charge with at most two decimals.

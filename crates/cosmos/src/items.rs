@@ -148,16 +148,14 @@ pub(crate) fn describe<T>(
         headers.insert(&headers::LSN, HeaderValue::from(session.lsn));
         headers.insert(&headers::PARTITION_KEY_RANGE_ID, HeaderValue::from(session.partition));
     }
-    headers.insert(&headers::CONTENT_PATH, pen.value(container.rid));
-    let path = format_args!("dbs/{}/colls/{}", container.database_id, container.id());
-    headers.insert(&headers::ALT_CONTENT_PATH, pen.value(path));
+    headers.insert(&headers::CONTENT_PATH, pen.shared(container.rid_text()));
+    headers.insert(&headers::ALT_CONTENT_PATH, pen.shared(container.path()));
     reply.result.map_err(|error| Failure::from(error).with_headers(std::mem::take(headers)))
 }
 
 fn describe_item(item: &Item, headers: &mut HeaderMap, pen: &mut Pen) -> HeaderValue {
     let etag = pen.value(item.etag);
     headers.insert(http::header::ETAG, etag.clone());
-    headers.insert(&headers::ITEM_LSN, HeaderValue::from(item.lsn));
     etag
 }
 

@@ -37,7 +37,7 @@ mod script_tests;
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
@@ -95,7 +95,7 @@ impl FrontEnd {
         let started = self.clock.stopwatch();
         let (head, body) = request.into_parts();
         let activity_id = activity_id(&head);
-        let handled = catch(self.handle(&head, body, peer)).await;
+        let handled = catch(pin!(self.handle(&head, body, peer))).await;
         let mut answer = handled.unwrap_or_else(|failure| {
             if failure.status().is_server_error() {
                 log::error!("{} {}: {}", head.method, head.uri.path(), failure.text());
@@ -110,9 +110,6 @@ impl FrontEnd {
         answer
             .headers
             .insert(&headers::GATEWAY_VERSION, HeaderValue::from_static("version=2.14.0"));
-        answer
-            .headers
-            .insert(&headers::SERVICE_VERSION, HeaderValue::from_static("version=2.14.0.0"));
         answer.headers.insert(&headers::SCHEMA_VERSION, HeaderValue::from_static("1.19"));
         let body = if head.method == Method::HEAD { Bytes::new() } else { answer.body };
         let mut response = Response::new(Full::new(body));
@@ -141,10 +138,14 @@ impl FrontEnd {
             return Ok(answer);
         }
         if let Err(failure) = self.authorize(head, parts, peer) {
-            body::discard(body).await;
+            Box::pin(body::discard(body)).await;
             return Err(failure);
         }
-        let body = body::read(body).await?;
+        // Boxed like all that a point read does not need: its future is moved about, and should be small.
+        let body = match body.is_end_stream() {
+            true => Bytes::new(),
+            false => Box::pin(body::read(body)).await?,
+        };
         if !routes::is_operator(parts) {
             routes::check_version(&head.headers)?;
         }
@@ -196,11 +197,15 @@ fn host(head: &http::request::Parts) -> &str {
 fn activity_id(head: &http::request::Parts) -> HeaderValue {
     let usable = |id: &&HeaderValue| (1..=64).contains(&id.len()) && id.to_str().is_ok();
     head.headers.get(&headers::ACTIVITY_ID).filter(usable).cloned().unwrap_or_else(|| {
-        let bits = fastrand::u128(..);
-        let (a, b, c) =
-            ((bits >> 96) as u32, (bits >> 80) as u16, (bits >> 64) as u16 & 0xFFF | 0x4000);
-        let (d, e) = ((bits >> 48) as u16 & 0x3FFF | 0x8000, bits as u64 & 0xFFFF_FFFF_FFFF);
-        headers::Pen::new().value(format_args!("{a:08x}-{b:04x}-{c:04x}-{d:04x}-{e:012x}"))
+        let digits = fastrand::u128(..);
+        let mut text = *b"00000000-0000-4000-8000-000000000000";
+        for (place, letter) in text.iter_mut().enumerate() {
+            // Version and variant stay as they are.
+            if *letter == b'0' {
+                *letter = b"0123456789abcdef"[(digits >> (place * 3)) as usize & 15];
+            }
+        }
+        HeaderValue::from_bytes(&text).expect("hex digits are visible")
     })
 }
 
@@ -214,8 +219,7 @@ fn resolve_for(query: &str) -> Option<&str> {
 }
 
 /// Runs a handler; if it panics, the request has failed and the server goes on.
-async fn catch(handler: impl Future<Output = Result<Answer>>) -> Result<Answer> {
-    let mut handler = pin!(handler);
+async fn catch(mut handler: Pin<&mut impl Future<Output = Result<Answer>>>) -> Result<Answer> {
     std::future::poll_fn(move |context| {
         // A handler that has panicked is never polled again, so its broken state is never seen.
         let polled = std::panic::catch_unwind(AssertUnwindSafe(|| handler.as_mut().poll(context)));
@@ -225,4 +229,26 @@ async fn catch(handler: impl Future<Output = Result<Answer>>) -> Result<Answer> 
         })
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_is_one_failed_request() {
+        let failure = catch(pin!(async { panic!("a bug") })).await.unwrap_err();
+        assert_eq!(failure.status(), StatusCode::INTERNAL_SERVER_ERROR);
+    }
+
+    #[test]
+    fn new_activity_ids_are_guids_and_differ() {
+        let head = http::Request::new(()).into_parts().0;
+        let (first, second) = (activity_id(&head), activity_id(&head));
+        assert_ne!(first, second);
+        let text = first.to_str().unwrap();
+        let lengths: Vec<usize> = text.split('-').map(str::len).collect();
+        assert_eq!(lengths, [8, 4, 4, 4, 12]);
+        assert!(text.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit()));
+    }
 }

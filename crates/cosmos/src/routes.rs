@@ -13,6 +13,8 @@ use crate::{FrontEnd, headers, items, offers, pkranges, query};
 use crate::{absent, account, admin, answer::Answer, batch, changes, containers, databases};
 
 /// Answers a request whose signature and version have been checked.
+///
+/// All but the point read is boxed: futures are moved about, and the hottest one should not be as large as the largest.
 pub(crate) async fn route(
     front_end: &FrontEnd,
     call: &mut Call<'_>,
@@ -23,31 +25,37 @@ pub(crate) async fn route(
         ("GET", []) => account::read(call),
 
         ("GET", ["dbs"]) => databases::list(call),
-        ("POST", ["dbs"]) => databases::post(call).await,
+        ("POST", ["dbs"]) => Box::pin(databases::post(call)).await,
         ("GET", ["dbs", db]) => databases::read(call, db),
-        ("DELETE", ["dbs", db]) => databases::delete(call, db).await,
+        ("DELETE", ["dbs", db]) => Box::pin(databases::delete(call, db)).await,
 
         ("GET", ["dbs", db, "colls"]) => containers::list(call, db),
-        ("POST", ["dbs", db, "colls"]) => containers::post(call, db).await,
+        ("POST", ["dbs", db, "colls"]) => Box::pin(containers::post(call, db)).await,
         ("GET" | "HEAD", ["dbs", db, "colls", c]) => containers::read(call, db, c),
-        ("PUT", ["dbs", db, "colls", c]) => containers::replace(call, db, c).await,
-        ("DELETE", ["dbs", db, "colls", c]) => containers::delete(call, db, c).await,
+        ("PUT", ["dbs", db, "colls", c]) => Box::pin(containers::replace(call, db, c)).await,
+        ("DELETE", ["dbs", db, "colls", c]) => Box::pin(containers::delete(call, db, c)).await,
 
         ("GET", ["dbs", db, "colls", c, "docs"]) if call.headers.contains_key(&headers::A_IM) => {
-            changes::read(call, db, c).await
+            Box::pin(changes::read(call, db, c)).await
         }
-        ("GET", ["dbs", db, "colls", c, "docs"]) => items::list(call, db, c).await,
+        ("GET", ["dbs", db, "colls", c, "docs"]) => Box::pin(items::list(call, db, c)).await,
         ("POST", ["dbs", db, "colls", c, "docs"]) => match Intent::of(call.headers) {
-            Intent::Create => items::create(call, db, c, false).await,
-            Intent::Upsert => items::create(call, db, c, true).await,
-            Intent::Query => query::run(call, db, c).await,
+            Intent::Create => Box::pin(items::create(call, db, c, false)).await,
+            Intent::Upsert => Box::pin(items::create(call, db, c, true)).await,
+            Intent::Query => Box::pin(query::run(call, db, c)).await,
             Intent::Plan => query::plan(call, db, c),
-            Intent::Batch => batch::run(call, db, c).await,
+            Intent::Batch => Box::pin(batch::run(call, db, c)).await,
         },
         ("GET" | "HEAD", ["dbs", db, "colls", c, "docs", id]) => items::read(call, db, c, id).await,
-        ("PUT", ["dbs", db, "colls", c, "docs", id]) => items::replace(call, db, c, id).await,
-        ("DELETE", ["dbs", db, "colls", c, "docs", id]) => items::delete(call, db, c, id).await,
-        ("PATCH", ["dbs", db, "colls", c, "docs", id]) => items::patch(call, db, c, id).await,
+        ("PUT", ["dbs", db, "colls", c, "docs", id]) => {
+            Box::pin(items::replace(call, db, c, id)).await
+        }
+        ("DELETE", ["dbs", db, "colls", c, "docs", id]) => {
+            Box::pin(items::delete(call, db, c, id)).await
+        }
+        ("PATCH", ["dbs", db, "colls", c, "docs", id]) => {
+            Box::pin(items::patch(call, db, c, id)).await
+        }
 
         ("GET", ["dbs", db, "colls", c, "pkranges"]) => pkranges::list(call, db, c),
         ("POST", ["dbs", db, "colls", c, "pkranges"]) => pkranges::post(call, db, c),
@@ -55,13 +63,13 @@ pub(crate) async fn route(
         ("GET", ["offers"]) => offers::list(call),
         ("POST", ["offers"]) => offers::post(call),
         ("GET", ["offers", rid]) => offers::read(call, rid),
-        ("PUT", ["offers", rid]) => offers::replace(call, rid).await,
+        ("PUT", ["offers", rid]) => Box::pin(offers::replace(call, rid)).await,
 
-        ("GET", ["metrics"]) => admin::metrics(front_end, call).await,
+        ("GET", ["metrics"]) => Box::pin(admin::metrics(front_end, call)).await,
         ("GET", ["_admin", "clock"]) => admin::read_clock(call),
-        ("POST", ["_admin", "clock"]) => admin::move_clock(call).await,
-        ("GET", ["_admin", "ttl"]) => admin::ttl(call).await,
-        ("POST", ["_admin", "purge"]) => admin::purge(call).await,
+        ("POST", ["_admin", "clock"]) => Box::pin(admin::move_clock(call)).await,
+        ("GET", ["_admin", "ttl"]) => Box::pin(admin::ttl(call)).await,
+        ("POST", ["_admin", "purge"]) => Box::pin(admin::purge(call)).await,
 
         ("GET" | "POST", ["dbs", db, kind]) if absent::is_kind(kind) => {
             absent::feed(call, db, None, kind)

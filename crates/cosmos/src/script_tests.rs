@@ -64,8 +64,7 @@ const ALIASES: [(&str, &str); 20] = [
 ];
 
 /// Headers that every response has.
-const EVERYWHERE: [&str; 4] =
-    ["x-ms-activity-id", "x-ms-gatewayversion", "x-ms-schemaversion", "x-ms-serviceversion"];
+const EVERYWHERE: [&str; 3] = ["x-ms-activity-id", "x-ms-gatewayversion", "x-ms-schemaversion"];
 
 #[test]
 fn scripts() {

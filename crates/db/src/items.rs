@@ -18,7 +18,6 @@ use crate::partition::Partition;
 use crate::patch::Patch;
 use crate::record::Record;
 use crate::scan::{ItemScan, Position};
-use crate::settings::bad_component;
 use crate::writer::{Op, Outcome, Transaction, ordinal_of_value};
 use crate::{Container, Db, Error, Reply, Result, Settings};
 
@@ -383,7 +382,7 @@ impl Db {
                     .into(),
             ));
         }
-        let key = settings.partition_key.extract(&value).map_err(|bad| bad_component(&bad))?;
+        let key = settings.partition_key.extract(&value);
         if let Some(given) = &partition_key {
             check_key(container, given)?;
             if *given != key {

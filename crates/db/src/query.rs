@@ -23,7 +23,7 @@ pub struct QueryRequest {
 
 impl QueryRequest {
     fn compile(&self, computed: Vec<(String, String)>) -> Result<Arc<Compiled>> {
-        let options = query::Options { computed };
+        let options = query::Options { computed, ..query::Options::default() };
         Ok(Arc::new(Compiled::new(&self.text, &self.parameters, &options)?))
     }
 
@@ -130,7 +130,8 @@ impl Run {
         // Duplicates are only known as such by what came before them: DISTINCT begins anew and passes over the pages it has given.
         if !compiled.tree().select.distinct {
             context.page_rows_max = Some(page.items_max.saturating_add(1));
-            context.resume = before.last.clone().map(|last| (before.progress, Some(last)));
+            let after = before.last.clone().filter(|_| !compiled.resumes_by_count());
+            context.resume = before.last.is_some().then_some((before.progress, after));
         }
         Ok(Self {
             pipeline: Pipeline::new(compiled.clone(), &context),
@@ -198,7 +199,8 @@ impl Run {
     /// Takes rows until the page is full.
     fn take(&mut self, rows: &Rows) {
         for (row, position) in rows.iter().zip(rows.positions()) {
-            if self.before.last.as_ref().is_some_and(|last| position <= last) {
+            let given = |last: &Position| position <= last && !self.compiled.resumes_by_count();
+            if self.before.last.as_ref().is_some_and(given) {
                 continue;
             }
             let too_much = self.bytes + row.len() > PAGE_BYTES_MAX && !self.rows.is_empty();

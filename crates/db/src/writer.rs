@@ -467,7 +467,7 @@ impl<'w> Round<'w> {
         let partition = self.writer.partition.id;
         let (ordinal, name) = (old.ordinal, &old.record.name);
         let value = parse_stored(&old.record)?;
-        let key = self.writer.runtime.settings().key_bytes(&value)?;
+        let key = self.writer.runtime.settings().key_bytes(&value);
         let terms = self.stored_terms_of(&value, &old.record);
         for term in &terms {
             self.batch.delete(Family::Index, Key::Term { partition, term, ordinal }.encode());
@@ -600,7 +600,7 @@ fn check_preconditions(op: &Prepared, record: &Record) -> Result<()> {
     }
 }
 
-/// Appends the system properties to an item's text.
+/// Appends the system properties to an item's text. Every write passes here, so nothing is formatted that can be copied.
 fn complete(
     text: &[u8],
     container: ContainerRid,
@@ -608,17 +608,18 @@ fn complete(
     record: &Record,
 ) -> Bytes {
     let rid = ChildRid::item(container, partition, ordinal);
+    let etag = record.etag().text();
     let mut body = Vec::with_capacity(text.len() + 256);
     body.extend_from_slice(text);
-    let etag = record.etag().to_string();
-    write!(
-        body,
-        r#","_rid":"{rid}","_self":"dbs/{}/colls/{container}/docs/{rid}/","_etag":"\"{}\"","_attachments":"attachments/","_ts":{}}}"#,
-        container.database,
-        etag.trim_matches('"'),
-        record.ts,
-    )
-    .expect("writing to a vector cannot fail");
+    body.extend_from_slice(b",\"_rid\":\"");
+    rid.push_to(&mut body);
+    write!(body, "\",\"_self\":\"dbs/{}/colls/{container}/docs/", container.database)
+        .expect("writing to a vector cannot fail");
+    rid.push_to(&mut body);
+    body.extend_from_slice(b"/\",\"_etag\":\"\\\"");
+    body.extend_from_slice(&etag[1..etag.len() - 1]);
+    write!(body, "\\\"\",\"_attachments\":\"attachments/\",\"_ts\":{}}}", record.ts)
+        .expect("writing to a vector cannot fail");
     body.into()
 }
 
