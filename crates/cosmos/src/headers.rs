@@ -29,6 +29,7 @@ names! {
     CONTENT_PATH = "x-ms-content-path";
     CONTINUATION = "x-ms-continuation";
     CONTINUATION_LIMIT = "x-ms-documentdb-responsecontinuationtokenlimitinkb";
+    CROSS_PARTITION = "x-ms-documentdb-query-enablecrosspartition";
     END_EPK = "x-ms-end-epk";
     FORWARDED_PROTO = "x-forwarded-proto";
     GATEWAY_VERSION = "x-ms-gatewayversion";
@@ -51,6 +52,7 @@ names! {
     PARTITION_KEY = "x-ms-documentdb-partitionkey";
     PARTITION_KEY_RANGE_ID = "x-ms-documentdb-partitionkeyrangeid";
     POST_TRIGGER = "x-ms-documentdb-post-trigger-include";
+    POPULATE_STATISTICS = "x-ms-documentdb-populatepartitionstatistics";
     PREFER = "prefer";
     PRE_TRIGGER = "x-ms-documentdb-pre-trigger-include";
     READ_KEY_TYPE = "x-ms-read-key-type";

@@ -24,7 +24,7 @@ pub(crate) async fn read(
     id: &str,
 ) -> Result<Answer> {
     let container = call.owner(database, container)?;
-    let key = call.full_partition_key(&container)?.ok_or_else(key_missing)?;
+    let key = call.partition_key()?.ok_or_else(key_missing)?;
     let session = call.session()?;
     let reply = call.db.read(&container, &key, id, ReadOptions { session: &session }).await;
     let mut answer = Answer::empty(StatusCode::OK);
@@ -96,7 +96,7 @@ pub(crate) async fn patch(
 async fn write(call: &mut Call<'_>, database: &str, container: &str, verb: Verb) -> Result<Answer> {
     check_options(call)?;
     let container = call.owner(database, container)?;
-    let partition_key = call.full_partition_key(&container)?;
+    let partition_key = call.partition_key()?;
     if partition_key.is_none() && matches!(verb, Verb::Delete(_) | Verb::Patch(_)) {
         return Err(key_missing());
     }

@@ -128,6 +128,20 @@ impl Container {
         Etag { lsn: u64::from(self.rid.number), seq: 0, ts: self.runtime.created }.to_string()
     }
 
+    /// What each partition holds, as the wire shows it.
+    pub fn statistics(&self) -> Value {
+        let statistics = |partition: &Arc<Partition>| {
+            let head = partition.head();
+            json!({
+                "id": partition.id.partition.to_string(),
+                "sizeInKB": head.bytes.div_ceil(1_024),
+                "documentCount": head.items,
+                "partitionKeys": [],
+            })
+        };
+        self.runtime.partitions().iter().map(statistics).collect()
+    }
+
     /// Items in storage and bytes of their bodies; expired ones count until they are purged.
     pub fn usage(&self) -> (u64, u64) {
         let heads = self.runtime.partitions().iter().map(|partition| partition.head());

@@ -243,7 +243,9 @@ fn partition_key(body: &Map<String, Value>) -> Result<(PartitionKeyDefinition, V
             return Err(invalid("Subpartitioning is only supported for Hash V2."));
         }
         "MultiHash" if paths.len() > 3 => {
-            return Err(invalid("Subpartitioning is only supported for atmost 3 partition paths."));
+            return Err(invalid(
+                "Too many partition key paths specified. Subpartitioning is only supported for atmost 3 partition paths.",
+            ));
         }
         "MultiHash" => Kind::MultiHash,
         other => return Err(invalid(format!("The partition key kind '{other}' is unknown."))),
@@ -316,6 +318,10 @@ fn indexing_policy(
     ordered.insert("indexingMode".into(), mode.clone().into());
     ordered.insert("automatic".into(), automatic.into());
     for name in ["includedPaths", "excludedPaths"] {
+        // Old clients name kinds and precisions of index for each path, which the service has long ceased to keep.
+        for path in json.get_mut(name).and_then(Value::as_array_mut).into_iter().flatten() {
+            path.as_object_mut().and_then(|path| path.remove("indexes"));
+        }
         ordered.insert(
             name.into(),
             json.remove(name).filter(Value::is_array).unwrap_or_else(|| json!([])),

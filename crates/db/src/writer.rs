@@ -337,6 +337,14 @@ impl<'w> Round<'w> {
         dead: Option<Stored>,
     ) -> Result<Written> {
         let mut dead: Vec<Stored> = dead.into_iter().collect();
+        if let Some(name) = &op.renamed
+            && let Some(holder) = self.find(name).await?
+        {
+            if self.is_live(&holder.record) {
+                return Err(Error::Exists);
+            }
+            dead.push(holder);
+        }
         dead.extend(self.expired_holders(body, old.as_ref().map(|old| old.ordinal)).await?);
         dead.sort_by_key(|dead| dead.ordinal);
         dead.dedup_by_key(|dead| dead.ordinal);
@@ -376,7 +384,7 @@ impl<'w> Round<'w> {
             seq: self.seq,
             ts: self.now(),
             own_ttl: body.own_ttl,
-            name: op.name.clone(),
+            name: op.renamed.as_ref().unwrap_or(&op.name).clone(),
             body: Bytes::new(),
         };
         record.body =
@@ -412,6 +420,12 @@ impl<'w> Round<'w> {
                 self.head.bytes = self.head.bytes.saturating_sub(old.record.body.len() as u64);
             }
         }
+        if let Some(name) = &op.renamed {
+            self.batch.delete(Family::Id, Key::Id { partition, name: &op.name }.encode());
+            let key = Key::Id { partition, name }.encode();
+            self.batch.put(Family::Id, key, ordinal.to_le_bytes().to_vec());
+            self.change(&op.name, None);
+        }
         for suffix in &body.unique {
             let key = Key::Unique { partition, suffix }.encode();
             self.batch.put(Family::Index, key, ordinal.to_le_bytes().to_vec());
@@ -430,7 +444,7 @@ impl<'w> Round<'w> {
         }
         let item = Item::of(&record);
         self.seq += 1;
-        self.change(&op.name, Some(Stored { ordinal, record }));
+        self.change(&record.name.clone(), Some(Stored { ordinal, record }));
         Ok(Written { created, item: Some(item) })
     }
 

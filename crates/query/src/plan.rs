@@ -14,6 +14,7 @@ mod rewrite;
 use std::fmt;
 
 pub use condition::Condition;
+pub use extract::scalar_path;
 pub use info::Info;
 pub use range::{Bound, Range};
 use serde_json::Value as Json;

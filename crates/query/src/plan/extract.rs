@@ -264,6 +264,12 @@ fn mirrored(op: BinaryOp) -> BinaryOp {
     }
 }
 
+/// The path of the scalar under these names, as conditions name it.
+pub fn scalar_path(names: &[String]) -> String {
+    let path: String = names.iter().map(|name| segment(name)).collect();
+    path + "/?"
+}
+
 /// A name in a path; quoted where it could be taken for something else.
 fn segment(name: &str) -> String {
     let plain = !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '_');
