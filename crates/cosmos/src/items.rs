@@ -3,9 +3,12 @@
 //! A point read is the hottest path of the server: the item's bytes go from the store into the response as they are, and the
 //! headers that change share one allocation.
 
+use std::cell::RefCell;
+
 use bytes::Bytes;
 use db::{Container, Item, ReadOptions, Reply, Verb, Write};
 use http::{HeaderMap, HeaderValue, StatusCode};
+use model::resource::ContainerRid;
 
 use crate::answer::Answer;
 use crate::call::Call;
@@ -148,10 +151,48 @@ pub(crate) fn describe<T>(
         headers.insert(&headers::LSN, HeaderValue::from(session.lsn));
         headers.insert(&headers::PARTITION_KEY_RANGE_ID, HeaderValue::from(session.partition));
     }
-    headers.insert(&headers::CONTENT_PATH, pen.value(container.rid));
-    let path = format_args!("dbs/{}/colls/{}", container.database_id, container.id());
-    headers.insert(&headers::ALT_CONTENT_PATH, pen.value(path));
+    let (rid, path) = paths(container, pen);
+    headers.insert(&headers::CONTENT_PATH, rid);
+    headers.insert(&headers::ALT_CONTENT_PATH, path);
     reply.result.map_err(|error| Failure::from(error).with_headers(std::mem::take(headers)))
+}
+
+/// What answers about a container's items say of it.
+struct Paths {
+    rid: ContainerRid,
+    database: String,
+    id: String,
+    content: HeaderValue,
+    alternative: HeaderValue,
+}
+
+/// A container's rid and its path by names, as header values. Each thread remembers those of the last container.
+fn paths(container: &Container, pen: &mut Pen) -> (HeaderValue, HeaderValue) {
+    thread_local! {
+        static LAST: RefCell<Option<Paths>> = const { RefCell::new(None) };
+    }
+    let is_of = |paths: &Paths| {
+        paths.rid == container.rid
+            && paths.id == container.id()
+            && paths.database == container.database_id
+    };
+    LAST.with_borrow_mut(|last| {
+        let paths = match last.take().filter(is_of) {
+            Some(paths) => last.insert(paths),
+            None => last.insert(Paths {
+                rid: container.rid,
+                database: container.database_id.clone(),
+                id: container.id().to_owned(),
+                content: pen.value(container.rid),
+                alternative: pen.value(format_args!(
+                    "dbs/{}/colls/{}",
+                    container.database_id,
+                    container.id()
+                )),
+            }),
+        };
+        (paths.content.clone(), paths.alternative.clone())
+    })
 }
 
 fn describe_item(item: &Item, headers: &mut HeaderMap, pen: &mut Pen) -> HeaderValue {
