@@ -9,8 +9,7 @@ use server::{check, logger};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-/// Requests allocate on one thread and free on another, which this allocator is made for: point reads take a third less of the processor
-/// than with the system's, and long runs fragment less.
+/// A point read allocates a dozen small things; this allocator takes 7 % off its CPU time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
