@@ -2,7 +2,7 @@
 
 import { before, test } from "node:test";
 import assert from "node:assert/strict";
-import { client, database, failure, fresh, refusal } from "./server.mjs";
+import { client, connect, database, failure, fresh, refusal } from "./server.mjs";
 
 let db;
 before(async () => {
@@ -152,8 +152,11 @@ test("containers: delete takes the items with it", async () => {
   assert.equal((await again.container.item("1", "a").read()).statusCode, 404);
 });
 
-test("containers: an item of a container that is not there is 404 with substatus 1003", async () => {
-  const error = await refusal(db.container(fresh("none")).items.create({ id: "1", pk: "a" }));
+test("containers: an item of a container that is gone is 404 with substatus 1003", async () => {
+  const { container } = await create();
+  await container.items.create({ id: "1", pk: "a" });
+  await connect().database(db.id).container(container.id).delete();
+  const error = await refusal(container.items.create({ id: "2", pk: "a" }));
   assert.equal(error.code, 404);
   assert.equal(error.substatus, 1003);
 });

@@ -12,11 +12,17 @@ export const endpoint = `https://localhost:${port}/`;
 
 // The certificate is the server's own; nothing here trusts it.
 const agent = new https.Agent({ keepAlive: true, rejectUnauthorized: false });
-after(() => agent.destroy());
+
+const databases = [];
+after(async () => {
+  for (const database of databases) await database.delete().catch(() => {});
+  client.dispose();
+  agent.destroy();
+});
 
 /** A client, with other options if need be. */
 export function connect(options = {}) {
-  const client = new CosmosClient({
+  return new CosmosClient({
     endpoint,
     key,
     agent,
@@ -24,8 +30,6 @@ export function connect(options = {}) {
     connectionPolicy: { enableBackgroundEndpointRefreshing: false, retryOptions: { maxRetryAttemptCount: 0 } },
     ...options,
   });
-  after(() => client.dispose());
-  return client;
 }
 
 export const client = connect();
@@ -36,7 +40,7 @@ export const fresh = (prefix) => `${prefix}-${randomUUID()}`;
 /** A database for one file, deleted when its tests are over. */
 export async function database() {
   const { database } = await client.databases.create({ id: fresh("conformance") });
-  after(() => database.delete().catch(() => {}));
+  databases.push(database);
   return database;
 }
 

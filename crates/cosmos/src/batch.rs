@@ -19,7 +19,7 @@ const OPERATIONS_MAX: usize = 100;
 pub(crate) async fn run(call: &mut Call<'_>, database: &str, container: &str) -> Result<Answer> {
     let container = call.owner(database, container)?;
     let atomic = flag(call.headers, &headers::BATCH_ATOMIC);
-    let key = call.full_partition_key(&container)?;
+    let key = call.partition_key()?;
     if atomic && key.is_none() {
         return Err(Failure::bad_request(
             "PartitionKey value must be supplied for this operation.",

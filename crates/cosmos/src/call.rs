@@ -194,21 +194,6 @@ impl Call<'_> {
         })
     }
 
-    /// The partition key header with all the components that the container's key has.
-    pub(crate) fn full_partition_key(&self, container: &Container) -> Result<Option<PartitionKey>> {
-        let Some(key) = self.partition_key()? else { return Ok(None) };
-        let paths = container.settings.partition_key.paths.len();
-        match key.0.len().cmp(&paths) {
-            std::cmp::Ordering::Equal => Ok(Some(key)),
-            std::cmp::Ordering::Less => Err(Failure::bad_request(
-                "PartitionKey has fewer components than defined the collection resource.",
-            )),
-            std::cmp::Ordering::Greater => Err(Failure::bad_request(
-                "PartitionKey has more components than defined the collection resource.",
-            )),
-        }
-    }
-
     /// Which items a list, a query or a change feed is about.
     pub(crate) fn scope(&self, container: &Container) -> Result<Scope> {
         if let Some(key) = self.partition_key()? {
@@ -284,13 +269,17 @@ impl Call<'_> {
             (Some(_), Some(_)) => Err(Failure::bad_request(
                 "Offer throughput and autopilot settings cannot both be specified.",
             )),
-            (Some(text), None) => text
-                .parse()
-                .map(|units| Some(Throughput::Manual(units)))
-                .map_err(|_| Failure::bad_header(headers::OFFER_THROUGHPUT.as_str(), text)),
-            (None, Some(text)) => autoscale(text)
-                .map(Some)
-                .ok_or_else(|| Failure::bad_header(headers::AUTOPILOT.as_str(), text)),
+            (Some(text), None) => {
+                let units = text
+                    .parse()
+                    .map_err(|_| Failure::bad_header(headers::OFFER_THROUGHPUT.as_str(), text))?;
+                Ok(Some(Throughput::manual(units)?))
+            }
+            (None, Some(text)) => {
+                let (max, increment_percent) = autoscale(text)
+                    .ok_or_else(|| Failure::bad_header(headers::AUTOPILOT.as_str(), text))?;
+                Ok(Some(Throughput::autoscale(max, increment_percent)?))
+            }
         }
     }
 }
@@ -302,13 +291,13 @@ enum Consistency {
     Weaker,
 }
 
-fn autoscale(text: &str) -> Option<Throughput> {
+/// The maximum and the percentage that the autoscale header names.
+fn autoscale(text: &str) -> Option<(i64, Option<u32>)> {
     let settings: Value = serde_json::from_str(text).ok()?;
-    let max = u32::try_from(settings.get("maxThroughput")?.as_u64()?).ok()?;
+    let max = settings.get("maxThroughput")?.as_i64()?;
     let increment = settings.pointer("/autoUpgradePolicy/throughputPolicy/incrementPercent");
-    let increment_percent = match increment {
-        None | Some(Value::Null) => None,
-        Some(percent) => Some(u32::try_from(percent.as_u64()?).ok()?),
-    };
-    Some(Throughput::Autoscale { max, increment_percent })
+    match increment {
+        None | Some(Value::Null) => Some((max, None)),
+        Some(percent) => Some((max, Some(u32::try_from(percent.as_u64()?).ok()?))),
+    }
 }

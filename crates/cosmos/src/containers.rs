@@ -7,7 +7,7 @@ use crate::answer::Answer;
 use crate::call::{Call, Intent};
 use crate::error::{Failure, Result};
 use crate::feed::{self, Numbered, charged};
-use crate::headers::{self, Pen};
+use crate::headers::{self, Pen, flag};
 
 /// The name of the array in feeds of containers.
 const ARRAY: &str = "DocumentCollections";
@@ -47,6 +47,11 @@ pub(crate) fn read(call: &Call<'_>, database: &str, container: &str) -> Result<A
     let container = call.db.container(database, container)?;
     call.check_intended(&container)?;
     let mut answer = answer(StatusCode::OK, &container);
+    if flag(call.headers, &headers::POPULATE_STATISTICS) {
+        let mut json = container.to_json();
+        json["statistics"] = container.statistics();
+        answer.body = json.to_string().into();
+    }
     answer.headers.insert(&headers::RESOURCE_QUOTA, QUOTA);
     answer.headers.insert(&headers::RESOURCE_USAGE, usage(&container));
     answer.headers.insert(&headers::INDEX_PROGRESS, HeaderValue::from_static("100"));

@@ -109,7 +109,9 @@ impl From<db::Error> for Failure {
         let text = error.to_string();
         let (status, substatus, retry_after_ms) = match &error {
             db::Error::Invalid(_) | db::Error::InvalidQuery(_) => (S::BAD_REQUEST, None, None),
-            db::Error::PartitionKeyMismatch => (S::BAD_REQUEST, Some(1001), None),
+            db::Error::PartitionKeyMismatch | db::Error::BadPartitionKey(_) => {
+                (S::BAD_REQUEST, Some(1001), None)
+            }
             db::Error::NotFound => (S::NOT_FOUND, None, None),
             db::Error::OwnerNotFound => (S::NOT_FOUND, Some(1003), None),
             db::Error::SessionNotAvailable => (S::NOT_FOUND, Some(1002), None),

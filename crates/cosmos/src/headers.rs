@@ -5,7 +5,7 @@
 
 use std::fmt::{Display, Write};
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use db::RequestCharge;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -29,6 +29,7 @@ names! {
     CONTENT_PATH = "x-ms-content-path";
     CONTINUATION = "x-ms-continuation";
     CONTINUATION_LIMIT = "x-ms-documentdb-responsecontinuationtokenlimitinkb";
+    CROSS_PARTITION = "x-ms-documentdb-query-enablecrosspartition";
     END_EPK = "x-ms-end-epk";
     FORWARDED_PROTO = "x-forwarded-proto";
     GATEWAY_VERSION = "x-ms-gatewayversion";
@@ -51,6 +52,7 @@ names! {
     PARTITION_KEY = "x-ms-documentdb-partitionkey";
     PARTITION_KEY_RANGE_ID = "x-ms-documentdb-partitionkeyrangeid";
     POST_TRIGGER = "x-ms-documentdb-post-trigger-include";
+    POPULATE_STATISTICS = "x-ms-documentdb-populatepartitionstatistics";
     PREFER = "prefer";
     PRE_TRIGGER = "x-ms-documentdb-pre-trigger-include";
     READ_KEY_TYPE = "x-ms-read-key-type";
@@ -104,6 +106,12 @@ impl Pen {
     pub(crate) fn value(&mut self, value: impl Display) -> HeaderValue {
         write!(Visible(&mut self.0), "{value}").expect("writing to memory cannot fail");
         self.finish()
+    }
+
+    /// A text that many answers share: nothing is copied, unless it has to be encoded.
+    pub(crate) fn shared(&mut self, text: &Bytes) -> HeaderValue {
+        let plain = text.is_ascii().then(|| HeaderValue::from_maybe_shared(text.clone()).ok());
+        plain.flatten().unwrap_or_else(|| self.value(String::from_utf8_lossy(text)))
     }
 
     /// A charge with at most two decimals.

@@ -3,12 +3,9 @@
 //! A point read is the hottest path of the server: the item's bytes go from the store into the response as they are, and the
 //! headers that change share one allocation.
 
-use std::cell::RefCell;
-
 use bytes::Bytes;
 use db::{Container, Item, ReadOptions, Reply, Verb, Write};
 use http::{HeaderMap, HeaderValue, StatusCode};
-use model::resource::ContainerRid;
 
 use crate::answer::Answer;
 use crate::call::Call;
@@ -27,7 +24,7 @@ pub(crate) async fn read(
     id: &str,
 ) -> Result<Answer> {
     let container = call.owner(database, container)?;
-    let key = call.full_partition_key(&container)?.ok_or_else(key_missing)?;
+    let key = call.partition_key()?.ok_or_else(key_missing)?;
     let session = call.session()?;
     let reply = call.db.read(&container, &key, id, ReadOptions { session: &session }).await;
     let mut answer = Answer::empty(StatusCode::OK);
@@ -99,7 +96,7 @@ pub(crate) async fn patch(
 async fn write(call: &mut Call<'_>, database: &str, container: &str, verb: Verb) -> Result<Answer> {
     check_options(call)?;
     let container = call.owner(database, container)?;
-    let partition_key = call.full_partition_key(&container)?;
+    let partition_key = call.partition_key()?;
     if partition_key.is_none() && matches!(verb, Verb::Delete(_) | Verb::Patch(_)) {
         return Err(key_missing());
     }
@@ -151,48 +148,9 @@ pub(crate) fn describe<T>(
         headers.insert(&headers::LSN, HeaderValue::from(session.lsn));
         headers.insert(&headers::PARTITION_KEY_RANGE_ID, HeaderValue::from(session.partition));
     }
-    let (rid, path) = paths(container, pen);
-    headers.insert(&headers::CONTENT_PATH, rid);
-    headers.insert(&headers::ALT_CONTENT_PATH, path);
+    headers.insert(&headers::CONTENT_PATH, pen.shared(container.rid_text()));
+    headers.insert(&headers::ALT_CONTENT_PATH, pen.shared(container.path()));
     reply.result.map_err(|error| Failure::from(error).with_headers(std::mem::take(headers)))
-}
-
-/// What answers about a container's items say of it.
-struct Paths {
-    rid: ContainerRid,
-    database: String,
-    id: String,
-    content: HeaderValue,
-    alternative: HeaderValue,
-}
-
-/// A container's rid and its path by names, as header values. Each thread remembers those of the last container.
-fn paths(container: &Container, pen: &mut Pen) -> (HeaderValue, HeaderValue) {
-    thread_local! {
-        static LAST: RefCell<Option<Paths>> = const { RefCell::new(None) };
-    }
-    let is_of = |paths: &Paths| {
-        paths.rid == container.rid
-            && paths.id == container.id()
-            && paths.database == container.database_id
-    };
-    LAST.with_borrow_mut(|last| {
-        let paths = match last.take().filter(is_of) {
-            Some(paths) => last.insert(paths),
-            None => last.insert(Paths {
-                rid: container.rid,
-                database: container.database_id.clone(),
-                id: container.id().to_owned(),
-                content: pen.value(container.rid),
-                alternative: pen.value(format_args!(
-                    "dbs/{}/colls/{}",
-                    container.database_id,
-                    container.id()
-                )),
-            }),
-        };
-        (paths.content.clone(), paths.alternative.clone())
-    })
 }
 
 fn describe_item(item: &Item, headers: &mut HeaderMap, pen: &mut Pen) -> HeaderValue {

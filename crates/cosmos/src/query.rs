@@ -8,12 +8,10 @@ use crate::answer::Answer;
 use crate::call::Call;
 use crate::error::{Failure, Result};
 use crate::feed::charged;
+use crate::headers::{self, flag};
 use crate::items;
 
 /// Runs a query over items.
-///
-/// The cross-partition header is not asked for: clients differ in when they send it, and a query that need not be split is
-/// simply answered.
 pub(crate) async fn run(call: &mut Call<'_>, database: &str, container: &str) -> Result<Answer> {
     let request = request(call)?;
     let container = call.owner(database, container)?;
@@ -48,7 +46,8 @@ pub(crate) fn request(call: &mut Call<'_>) -> Result<QueryRequest> {
             .ok_or_else(bad_parameters)?,
         Some(_) => return Err(bad_parameters()),
     };
-    Ok(QueryRequest { text, parameters })
+    let cross_partition = flag(call.headers, &headers::CROSS_PARTITION);
+    Ok(QueryRequest { text, parameters, cross_partition })
 }
 
 fn parameter(mut parameter: Value) -> Option<(String, Value)> {

@@ -233,14 +233,7 @@ impl Db {
             None => self.shared_bucket(&change.catalog, database.rid),
         };
         let runtime = Arc::new(Runtime::new(rid, ts, ttl, settings.clone(), bucket));
-        let container = Arc::new(Container {
-            rid,
-            database_id: database.id.clone(),
-            settings,
-            etag,
-            ts,
-            runtime,
-        });
+        let container = Arc::new(Container::new(&database.id, settings, (etag, ts), runtime));
         let head = Head { now: ts, ..Head::default() };
         change.put_bytes(
             Key::Head(PartitionId { container: rid.number, partition: 0 }),
@@ -267,7 +260,8 @@ impl Db {
         check_version(old.etag, if_match)?;
         let settings = Arc::new(old.settings.replaced_by(body)?);
         let (etag, ts) = change.stamp();
-        let new = Arc::new(Container { settings: settings.clone(), etag, ts, ..(*old).clone() });
+        let (owner, runtime) = (&old.database_id, old.runtime.clone());
+        let new = Arc::new(Container::new(owner, settings.clone(), (etag, ts), runtime));
 
         let cell = &old.runtime.ttl;
         let before = cell.state();

@@ -63,11 +63,6 @@ impl Bucket {
         Self { rate, tokens: rate.unwrap_or_default(), spare: 0.0, filled_at: at }
     }
 
-    /// The provisioned rate, if there is one.
-    pub fn rate(&self) -> Option<f64> {
-        self.rate
-    }
-
     /// Changes the rate; what has been saved up or overdrawn stays.
     pub fn set_rate(&mut self, rate: Option<f64>, at: Duration) {
         self.fill(at);

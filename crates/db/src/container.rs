@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, OnceLock};
 
 use arc_swap::ArcSwap;
+use bytes::Bytes;
 use model::clock::{Clock, Timestamp};
 use model::resource::{ChildKind, ChildRid, ContainerRid, Etag};
 use model::ttl::TtlState;
@@ -31,9 +32,39 @@ pub struct Container {
     /// When it was last changed.
     pub ts: Timestamp,
     pub(crate) runtime: Arc<Runtime>,
+    labels: Labels,
+}
+
+/// What every answer about a container's items repeats.
+#[derive(Clone, Debug)]
+struct Labels {
+    rid: Bytes,
+    path: Bytes,
 }
 
 impl Container {
+    pub(crate) fn new(
+        database_id: &str,
+        settings: Arc<Settings>,
+        (etag, ts): (Etag, Timestamp),
+        runtime: Arc<Runtime>,
+    ) -> Self {
+        let rid = runtime.rid;
+        let path = format!("dbs/{database_id}/colls/{}", settings.id).into();
+        let labels = Labels { rid: rid.to_string().into(), path };
+        Self { rid, database_id: database_id.to_owned(), settings, etag, ts, runtime, labels }
+    }
+
+    /// Its rid as text.
+    pub fn rid_text(&self) -> &Bytes {
+        &self.labels.rid
+    }
+
+    /// Its path by names: `dbs/d/colls/c`.
+    pub fn path(&self) -> &Bytes {
+        &self.labels.path
+    }
+
     /// Its name.
     pub fn id(&self) -> &str {
         &self.settings.id
@@ -95,6 +126,20 @@ impl Container {
 
     fn ranges_etag(&self) -> String {
         Etag { lsn: u64::from(self.rid.number), seq: 0, ts: self.runtime.created }.to_string()
+    }
+
+    /// What each partition holds, as the wire shows it.
+    pub fn statistics(&self) -> Value {
+        let statistics = |partition: &Arc<Partition>| {
+            let head = partition.head();
+            json!({
+                "id": partition.id.partition.to_string(),
+                "sizeInKB": head.bytes.div_ceil(1_024),
+                "documentCount": head.items,
+                "partitionKeys": [],
+            })
+        };
+        self.runtime.partitions().iter().map(statistics).collect()
     }
 
     /// Items in storage and bytes of their bodies; expired ones count until they are purged.

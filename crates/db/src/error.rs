@@ -21,6 +21,9 @@ pub enum Error {
          partition key field values specified in the document."
     )]
     PartitionKeyMismatch,
+    /// A partition key with too few or too many components for the container.
+    #[error("{0}")]
+    BadPartitionKey(&'static str),
     /// The addressed resource does not exist, or has expired.
     #[error(
         "Entity with the specified id does not exist in the system. More info: \

@@ -180,13 +180,6 @@ pub(crate) fn term(path: &str, value: &Value) -> Vec<u8> {
     writer.into_inner()
 }
 
-/// What all terms of a path begin with.
-pub(crate) fn path_prefix(path: &str) -> Vec<u8> {
-    let mut writer = Writer::append_to(Vec::with_capacity(path.len() + 2));
-    writer.bytes(path.as_bytes());
-    writer.into_inner()
-}
-
 /// Appends a scalar in the order of values. Objects and arrays are not scalars and add nothing.
 pub(crate) fn push_value(writer: &mut Writer<Vec<u8>>, value: &Value) {
     match value {

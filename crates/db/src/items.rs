@@ -18,7 +18,6 @@ use crate::partition::Partition;
 use crate::patch::Patch;
 use crate::record::Record;
 use crate::scan::{ItemScan, Position};
-use crate::settings::bad_component;
 use crate::writer::{Op, Outcome, Transaction, ordinal_of_value};
 use crate::{Container, Db, Error, Reply, Result, Settings};
 
@@ -137,6 +136,8 @@ pub(crate) struct Prepared {
     pub key: Vec<u8>,
     /// The stored form of partition key and id.
     pub name: Bytes,
+    /// The name that a replace gives the item, where that is another.
+    pub renamed: Option<Bytes>,
     pub content: Content,
     pub if_match: Option<String>,
     pub if_none_match: Option<String>,
@@ -371,19 +372,19 @@ impl Db {
                 Verb::Patch(_) => Content::Patch(prepare_patch(&settings, &parse(&body)?)?),
                 _ => Content::Nothing,
             };
-            return Ok(Prepared { verb, key, name, content, if_match, if_none_match });
+            return Ok(Prepared {
+                verb,
+                key,
+                name,
+                renamed: None,
+                content,
+                if_match,
+                if_none_match,
+            });
         }
         let value = parse(&body)?;
         let id = item_id(value.as_object().ok_or_else(not_an_object)?)?;
-        if let Verb::Replace(addressed) = &verb
-            && self.id_of(container, addressed).await? != id
-        {
-            return Err(Error::Invalid(
-                "Replacing the item failed: the 'id' in the body differs from the one in the request's path."
-                    .into(),
-            ));
-        }
-        let key = settings.partition_key.extract(&value).map_err(|bad| bad_component(&bad))?;
+        let key = settings.partition_key.extract(&value);
         if let Some(given) = &partition_key {
             check_key(container, given)?;
             if *given != key {
@@ -393,8 +394,23 @@ impl Db {
         check_key_size(&key)?;
         let body = PreparedBody::new(&settings, container.runtime.ttl.state(), &value)?;
         let key = encode_partition_key(&key);
-        let name = encode_name(&key, id).into();
-        Ok(Prepared { verb, key, name, content: Content::Body(body), if_match, if_none_match })
+        let mut name: Bytes = encode_name(&key, id).into();
+        let mut renamed = None;
+        if let Verb::Replace(addressed) = &verb {
+            let addressed = self.id_of(container, addressed).await?;
+            if addressed != id {
+                renamed = Some(std::mem::replace(&mut name, encode_name(&key, &addressed).into()));
+            }
+        }
+        Ok(Prepared {
+            verb,
+            key,
+            name,
+            renamed,
+            content: Content::Body(body),
+            if_match,
+            if_none_match,
+        })
     }
 
     /// The id that a path names: itself, or that of the item with this rid.
@@ -463,13 +479,13 @@ pub(crate) fn check_session(have: SessionToken, options: ReadOptions<'_>) -> Res
 fn check_key(container: &Container, key: &PartitionKey) -> Result<()> {
     let (given, defined) = (key.0.len(), container.settings.partition_key.paths.len());
     if given < defined {
-        return Err(Error::Invalid(
-            "PartitionKey has fewer components than defined the collection resource.".into(),
+        return Err(Error::BadPartitionKey(
+            "PartitionKey has fewer components than defined the collection resource.",
         ));
     }
     if given > defined {
-        return Err(Error::Invalid(
-            "PartitionKey has more components than defined the collection resource.".into(),
+        return Err(Error::BadPartitionKey(
+            "PartitionKey has more components than defined the collection resource.",
         ));
     }
     Ok(())
@@ -536,7 +552,9 @@ fn item_id(members: &Map<String, Value>) -> Result<&str> {
     }
     if id.len() > ID_BYTES_MAX {
         return Err(Error::Invalid(format!(
-            "One of the specified inputs is invalid: 'id' is longer than {ID_BYTES_MAX} bytes."
+            "One of the specified inputs is invalid: 'id' is too long. Ensure to provide a unique non-empty string less \
+             than '{}' characters.",
+            ID_BYTES_MAX + 1
         )));
     }
     if let Some(bad) = id.chars().find(|c| matches!(c, '/' | '\\' | '?' | '#')) {

@@ -2,6 +2,7 @@
 //!
 //! [`Db`] is the handle. Everything that a client can be told about an item is decided here: front ends translate.
 
+mod access;
 pub mod catalog;
 pub mod charge;
 pub mod check;

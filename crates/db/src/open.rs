@@ -168,14 +168,8 @@ impl Db {
             heads.push(head);
         }
         runtime.start(&self.engine, &self.clock, &self.alarm, heads);
-        Ok(Container {
-            rid,
-            database_id: owner.database.id.clone(),
-            settings,
-            etag: Etag { lsn: field("lsn")?, seq: 0, ts },
-            ts,
-            runtime,
-        })
+        let etag = Etag { lsn: field("lsn")?, seq: 0, ts };
+        Ok(Container::new(&owner.database.id, settings, (etag, ts), runtime))
     }
 }
 

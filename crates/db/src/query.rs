@@ -3,10 +3,13 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use model::clock::Timestamp;
 use model::resource::{bytes_of, text_of};
-use query::{Compiled, Context, Flow, Pipeline, Position, Progress, Rows};
+use query::plan::scalar_path;
+use query::{Compiled, Context, Flow, Pipeline, Plan, Position, Progress, Rows};
 use serde_json::{Value, json};
 
+use crate::access::Access;
 use crate::charge;
 use crate::items::{PAGE_BYTES_MAX, Page, PageRequest, ReadOptions, Scope, check_session};
 use crate::scan::{self, ItemScan};
@@ -19,11 +22,14 @@ pub struct QueryRequest {
     pub text: String,
     /// Its parameters: name with the `@`, value.
     pub parameters: Vec<(String, Value)>,
+    /// Whether it may look at more than one partition key.
+    pub cross_partition: bool,
 }
 
 impl QueryRequest {
-    fn compile(&self, computed: Vec<(String, String)>) -> Result<Arc<Compiled>> {
-        let options = query::Options { computed };
+    fn compile(&self, computed: Vec<(String, String)>, now: Timestamp) -> Result<Arc<Compiled>> {
+        let now_millis = Some(now.0.cast_signed() * 1_000);
+        let options = query::Options { computed, now_millis, ..query::Options::default() };
         Ok(Arc::new(Compiled::new(&self.text, &self.parameters, &options)?))
     }
 
@@ -52,9 +58,19 @@ impl Db {
         let result = async {
             check_session(session, options)?;
             partition.admit(self.clock.elapsed())?;
-            let compiled = query.compile(computed_properties(container))?;
+            let compiled = query.compile(computed_properties(container), self.now())?;
+            let plan = compiled.plan();
+            if matches!(scope, Scope::Container) && !query.cross_partition && compiled.reads_items()
+            {
+                check_pinned(container, &plan)?;
+            }
             let run = Run::new(self, compiled, query.fingerprint(), page)?;
-            let mut scan = ItemScan::new(self, container, scope, run.scan_after(container))?;
+            let after = run.scan_after(container);
+            let mut scan = ItemScan::new(self, container, scope, after)?;
+            let settings = container.runtime.settings();
+            if let Some(access) = Access::choose(partition.id, &settings, &plan.condition) {
+                scan.go_by(&access, after).await?;
+            }
             let page = run.page(&mut scan).await;
             charge = scan.charge();
             page
@@ -70,7 +86,7 @@ impl Db {
         query: &QueryRequest,
         documents: Vec<Value>,
     ) -> Result<Vec<Bytes>> {
-        let compiled = query.compile(Vec::new())?;
+        let compiled = query.compile(Vec::new(), self.now())?;
         let mut pipeline = Pipeline::new(compiled, &self.query_context());
         for (ordinal, document) in documents.into_iter().enumerate() {
             if pipeline.push(document.to_string().as_bytes(), ordinal as u64)? == Flow::Done {
@@ -84,7 +100,7 @@ impl Db {
 
     /// The plan that SDKs ask for. A container with one partition needs none: the answer says to send the query as it is.
     pub fn query_plan(&self, container: &Container, query: &QueryRequest) -> Result<Value> {
-        query.compile(computed_properties(container))?;
+        query.compile(computed_properties(container), self.now())?;
         Ok(json!({
             "partitionedQueryExecutionInfoVersion": 2,
             "queryInfo": {
@@ -130,7 +146,8 @@ impl Run {
         // Duplicates are only known as such by what came before them: DISTINCT begins anew and passes over the pages it has given.
         if !compiled.tree().select.distinct {
             context.page_rows_max = Some(page.items_max.saturating_add(1));
-            context.resume = before.last.clone().map(|last| (before.progress, Some(last)));
+            let after = before.last.clone().filter(|_| !compiled.resumes_by_count());
+            context.resume = before.last.is_some().then_some((before.progress, after));
         }
         Ok(Self {
             pipeline: Pipeline::new(compiled.clone(), &context),
@@ -166,10 +183,7 @@ impl Run {
                 let flow = self.pipeline.push(&item.record.body, item.ordinal)?;
                 let rows = self.pipeline.take_rows();
                 self.take(&rows);
-                if flow == Flow::Done {
-                    break 'scan;
-                }
-                if self.full {
+                if flow != Flow::More || self.full {
                     break 'scan;
                 }
             }
@@ -198,7 +212,8 @@ impl Run {
     /// Takes rows until the page is full.
     fn take(&mut self, rows: &Rows) {
         for (row, position) in rows.iter().zip(rows.positions()) {
-            if self.before.last.as_ref().is_some_and(|last| position <= last) {
+            let given = |last: &Position| position <= last && !self.compiled.resumes_by_count();
+            if self.before.last.as_ref().is_some_and(given) {
                 continue;
             }
             let too_much = self.bytes + row.len() > PAGE_BYTES_MAX && !self.rows.is_empty();
@@ -259,6 +274,21 @@ impl Token {
                 row: u32::from_le_bytes(*row),
             }),
         })
+    }
+}
+
+/// Refuses a query that would look at more than one partition key without having been allowed to.
+fn check_pinned(container: &Container, plan: &Plan) -> Result<()> {
+    let paths = container.settings.partition_key.paths.iter();
+    let paths: Vec<String> = paths.map(|path| scalar_path(path.segments())).collect();
+    let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
+    match plan.pinned(&paths).is_some_and(|keys| keys.len() <= 1) {
+        true => Ok(()),
+        false => Err(Error::Invalid(
+            "Cross partition query is required but disabled. Please set x-ms-documentdb-query-enablecrosspartition to \
+             true, specify x-ms-documentdb-partitionkey, or revise your query to avoid this exception."
+                .into(),
+        )),
     }
 }
 

@@ -10,6 +10,7 @@ use model::partition_key::PartitionKeyDefinition;
 use model::ttl::Horizon;
 use storage::{Direction, Family, Snapshot};
 
+use crate::access::Access;
 use crate::charge::{self, RequestCharge};
 use crate::items::Scope;
 use crate::keys::{
@@ -39,16 +40,22 @@ pub(crate) struct ItemScan {
     chunk: usize,
     items: usize,
     bytes: usize,
+    entries: usize,
 }
 
 /// Which keys lead to the items.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 enum Source {
     /// The items themselves.
     Items,
-    /// The members of a partition key.
-    Members,
+    /// Index entries that end with the ordinals of the items.
+    Entries,
+    /// A list of ordinals, the next one last.
+    Ordinals(Vec<u64>),
 }
+
+/// Index entries that are gathered for a query; with more of them, the whole scope is read.
+const GATHERED_MAX: usize = 50_000;
 
 /// Which items belong to a scope.
 pub(crate) struct ScopeFilter {
@@ -102,7 +109,7 @@ impl ItemScan {
         }
         let after = position.map(|position| position.ordinal + 1);
         let (source, mut rest) = match &filter.key {
-            Some(key) => (Source::Members, member_range(partition, key)),
+            Some(key) => (Source::Entries, member_range(partition, key)),
             None => (Source::Items, partition_range(partition)),
         };
         if let Some(ordinal) = after {
@@ -122,18 +129,64 @@ impl ItemScan {
             chunk: CHUNK_MIN,
             items: 0,
             bytes: 0,
+            entries: 0,
         })
+    }
+
+    /// Goes by the index instead of reading the whole scope, if that is less.
+    pub async fn go_by(&mut self, access: &Access, position: Option<Position>) -> Result<()> {
+        let after = position.map_or(0, |position| position.ordinal + 1);
+        if let ([range], true, None) = (&access.ranges[..], access.points, &self.filter.key) {
+            let start = [&range.start[..], &after.to_be_bytes()].concat();
+            self.rest = start.into()..range.end.clone();
+            self.source = Source::Entries;
+            return Ok(());
+        }
+        let mut ordinals = Vec::new();
+        for range in &access.ranges {
+            let mut rest = range.clone();
+            while rest.start < rest.end {
+                let limit = CHUNK_MAX * 4;
+                let pairs = self
+                    .snapshot
+                    .scan(Family::Index, rest.clone(), Direction::Forward, limit)
+                    .await?;
+                for (key, _) in &pairs {
+                    ordinals.push(ordinal_of(key)?);
+                }
+                if ordinals.len() > GATHERED_MAX {
+                    return Ok(());
+                }
+                rest.start = match pairs.last() {
+                    Some((last, _)) if pairs.len() == limit => successor(last),
+                    _ => rest.end.clone(),
+                };
+            }
+        }
+        self.entries += ordinals.len();
+        ordinals.retain(|ordinal| *ordinal >= after);
+        ordinals.sort_unstable_by(|a, b| b.cmp(a));
+        ordinals.dedup();
+        self.source = Source::Ordinals(ordinals);
+        Ok(())
     }
 
     /// The next living items; none means that there are no more.
     pub async fn next(&mut self) -> Result<Vec<Stored>> {
         loop {
-            if self.rest.start >= self.rest.end {
-                return Ok(Vec::new());
-            }
-            let found = match self.source {
+            let found = match &mut self.source {
+                Source::Ordinals(ordinals) => {
+                    if ordinals.is_empty() {
+                        return Ok(Vec::new());
+                    }
+                    let left = ordinals.len() - self.chunk.min(ordinals.len());
+                    let mut next = ordinals.split_off(left);
+                    next.reverse();
+                    self.fetch(next).await?
+                }
+                _ if self.rest.start >= self.rest.end => return Ok(Vec::new()),
                 Source::Items => self.next_items().await?,
-                Source::Members => self.next_members().await?,
+                Source::Entries => self.next_entries().await?,
             };
             self.items += found.len();
             let bytes: usize = found.iter().map(|stored| stored.record.body.len()).sum();
@@ -161,18 +214,18 @@ impl ItemScan {
             .collect()
     }
 
-    async fn next_members(&mut self) -> Result<Vec<Stored>> {
+    async fn next_entries(&mut self) -> Result<Vec<Stored>> {
         let pairs = self.next_pairs(Family::Index).await?;
-        let mut found = Vec::with_capacity(pairs.len());
-        for (key, _) in pairs {
-            let ordinal = ordinal_of(&key)?;
-            let key = Key::Item { partition: self.partition, ordinal }.encode();
-            let value = self.snapshot.get(Family::Item, &key).await?.ok_or_else(|| {
-                storage::Error::Corrupt(format!(
-                    "an index entry names item {ordinal}, which is missing"
-                ))
-            })?;
-            found.push(Stored { ordinal, record: Record::decode(&key, value)? });
+        self.entries += pairs.len();
+        let ordinals =
+            pairs.iter().map(|(key, _)| ordinal_of(key)).collect::<storage::Result<_>>()?;
+        self.fetch(ordinals).await
+    }
+
+    async fn fetch(&self, ordinals: Vec<u64>) -> Result<Vec<Stored>> {
+        let mut found = Vec::with_capacity(ordinals.len());
+        for ordinal in ordinals {
+            found.push(fetch(&*self.snapshot, self.partition, ordinal).await?);
         }
         Ok(found)
     }
@@ -199,8 +252,21 @@ impl ItemScan {
 
     /// What the scan has cost so far.
     pub fn charge(&self) -> RequestCharge {
-        charge::scan(self.items, self.bytes, 0)
+        charge::scan(self.items, self.bytes, self.entries)
     }
+}
+
+/// The item that an index entry names, dead or alive.
+pub(crate) async fn fetch(
+    snapshot: &dyn Snapshot,
+    partition: PartitionId,
+    ordinal: u64,
+) -> Result<Stored> {
+    let key = Key::Item { partition, ordinal }.encode();
+    let value = snapshot.get(Family::Item, &key).await?.ok_or_else(|| {
+        storage::Error::Corrupt(format!("an index entry names item {ordinal}, which is missing"))
+    })?;
+    Ok(Stored { ordinal, record: Record::decode(&key, value)? })
 }
 
 /// The smallest key after `key`.

@@ -5,7 +5,7 @@
 
 use std::sync::LazyLock;
 
-use model::partition_key::{BadComponent, Kind, PartitionKeyDefinition};
+use model::partition_key::{Kind, PartitionKeyDefinition};
 use model::path::Path;
 use model::ttl::DefaultTtl;
 use serde_json::{Map, Value, json};
@@ -135,9 +135,8 @@ impl Settings {
     }
 
     /// The stored form of an item's partition key.
-    pub(crate) fn key_bytes(&self, item: &Value) -> Result<Vec<u8>> {
-        let key = self.partition_key.extract(item).map_err(|bad| bad_component(&bad))?;
-        Ok(encode_partition_key(&key))
+    pub(crate) fn key_bytes(&self, item: &Value) -> Vec<u8> {
+        encode_partition_key(&self.partition_key.extract(item))
     }
 
     /// The unique key entries of an item, without the partition they live in. A missing value takes part as null.
@@ -145,7 +144,7 @@ impl Settings {
         if self.unique_keys.is_empty() {
             return Ok(Vec::new());
         }
-        let key = self.key_bytes(item)?;
+        let key = self.key_bytes(item);
         let entry = |(number, paths): (usize, &Vec<Path>)| {
             let mut writer = Writer::append_to(Vec::new());
             writer.u8(number as u8).bytes(&key);
@@ -172,15 +171,6 @@ impl Settings {
         };
         self.unique_keys.iter().enumerate().map(entry).collect()
     }
-}
-
-/// What a client is told about a partition key value of a type that cannot be one.
-pub(crate) fn bad_component(bad: &BadComponent) -> Error {
-    invalid(format!(
-        "Unsupported PartitionKey value component '{}'. Numeric, string, bool, null, Undefined are the only supported \
-         types.",
-        bad.0
-    ))
 }
 
 /// The `id` of a database or container, validated.
@@ -253,7 +243,9 @@ fn partition_key(body: &Map<String, Value>) -> Result<(PartitionKeyDefinition, V
             return Err(invalid("Subpartitioning is only supported for Hash V2."));
         }
         "MultiHash" if paths.len() > 3 => {
-            return Err(invalid("Subpartitioning is only supported for atmost 3 partition paths."));
+            return Err(invalid(
+                "Too many partition key paths specified. Subpartitioning is only supported for atmost 3 partition paths.",
+            ));
         }
         "MultiHash" => Kind::MultiHash,
         other => return Err(invalid(format!("The partition key kind '{other}' is unknown."))),
@@ -326,6 +318,10 @@ fn indexing_policy(
     ordered.insert("indexingMode".into(), mode.clone().into());
     ordered.insert("automatic".into(), automatic.into());
     for name in ["includedPaths", "excludedPaths"] {
+        // Old clients name kinds and precisions of index for each path, which the service has long ceased to keep.
+        for path in json.get_mut(name).and_then(Value::as_array_mut).into_iter().flatten() {
+            path.as_object_mut().and_then(|path| path.remove("indexes"));
+        }
         ordered.insert(
             name.into(),
             json.remove(name).filter(Value::is_array).unwrap_or_else(|| json!([])),

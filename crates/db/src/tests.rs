@@ -1,11 +1,13 @@
 //! What the database promises: the scripts in `testscripts`, one a contract rule, and random histories.
 
 mod histories;
+mod queries;
 mod scripts;
 
 use std::sync::Arc;
 
 use model::clock::{Clock, Timestamp, VirtualClock};
+use model::partition_key::{Component, PartitionKey};
 use storage::Engine;
 use storage::memory::Memory;
 
@@ -17,6 +19,11 @@ struct World {
     clock: Arc<VirtualClock>,
     options: Options,
     db: Db,
+}
+
+/// The partition key with one string.
+fn key(text: &str) -> PartitionKey {
+    PartitionKey(vec![Component::String(text.to_owned())])
 }
 
 const START: Timestamp = Timestamp(1_000_000);

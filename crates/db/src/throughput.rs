@@ -26,6 +26,7 @@ pub enum Throughput {
 }
 
 const THROUGHPUT_MAX: u32 = 1_000_000;
+const AUTOSCALE_MIN: u32 = 1_000;
 
 impl Throughput {
     /// What a container gets that names none.
@@ -38,21 +39,50 @@ impl Throughput {
         }
     }
 
-    /// Checks the range and the steps.
-    pub fn validate(self) -> Result<Self> {
-        let (least, step) = match self {
-            Self::Manual(_) => (400, 100),
-            Self::Autoscale { .. } => (1_000, 1_000),
-        };
-        let max = self.max();
-        if (least..=THROUGHPUT_MAX).contains(&max) && max.is_multiple_of(step) {
-            return Ok(self);
+    /// Manual throughput, if the number is one that can be provisioned.
+    pub fn manual(rate: i64) -> Result<Self> {
+        u32::try_from(rate)
+            .map(Self::Manual)
+            .map_err(|_| Self::Manual(0).out_of_range())?
+            .validate()
+    }
+
+    /// Autoscale throughput, if the number is one that can be provisioned.
+    pub fn autoscale(max: i64, increment_percent: Option<u32>) -> Result<Self> {
+        if max < i64::from(AUTOSCALE_MIN) {
+            return Err(Error::Invalid(format!(
+                "Requested throughput {max} is less than required minimum throughput {AUTOSCALE_MIN}."
+            )));
         }
-        Err(Error::Invalid(format!(
+        let max = u32::try_from(max).unwrap_or(u32::MAX);
+        Self::Autoscale { max, increment_percent }.validate()
+    }
+
+    /// Checks the range and the steps.
+    fn validate(self) -> Result<Self> {
+        let (least, step) = self.steps();
+        let max = self.max();
+        match (least..=THROUGHPUT_MAX).contains(&max) && max.is_multiple_of(step) {
+            true => Ok(self),
+            false => Err(self.out_of_range()),
+        }
+    }
+
+    /// The least throughput, and what it can be raised by.
+    fn steps(self) -> (u32, u32) {
+        match self {
+            Self::Manual(_) => (400, 100),
+            Self::Autoscale { .. } => (AUTOSCALE_MIN, 1_000),
+        }
+    }
+
+    fn out_of_range(self) -> Error {
+        let (least, step) = self.steps();
+        Error::Invalid(format!(
             "The value of offer throughput specified is invalid. Please specify a value between {least} and \
              {THROUGHPUT_MAX} inclusive in increments of {step}. Please contact https://azure.microsoft.com/support to \
              request limit increases beyond {THROUGHPUT_MAX} RU/s."
-        )))
+        ))
     }
 }
 

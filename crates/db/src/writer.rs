@@ -337,6 +337,14 @@ impl<'w> Round<'w> {
         dead: Option<Stored>,
     ) -> Result<Written> {
         let mut dead: Vec<Stored> = dead.into_iter().collect();
+        if let Some(name) = &op.renamed
+            && let Some(holder) = self.find(name).await?
+        {
+            if self.is_live(&holder.record) {
+                return Err(Error::Exists);
+            }
+            dead.push(holder);
+        }
         dead.extend(self.expired_holders(body, old.as_ref().map(|old| old.ordinal)).await?);
         dead.sort_by_key(|dead| dead.ordinal);
         dead.dedup_by_key(|dead| dead.ordinal);
@@ -376,7 +384,7 @@ impl<'w> Round<'w> {
             seq: self.seq,
             ts: self.now(),
             own_ttl: body.own_ttl,
-            name: op.name.clone(),
+            name: op.renamed.as_ref().unwrap_or(&op.name).clone(),
             body: Bytes::new(),
         };
         record.body =
@@ -412,6 +420,12 @@ impl<'w> Round<'w> {
                 self.head.bytes = self.head.bytes.saturating_sub(old.record.body.len() as u64);
             }
         }
+        if let Some(name) = &op.renamed {
+            self.batch.delete(Family::Id, Key::Id { partition, name: &op.name }.encode());
+            let key = Key::Id { partition, name }.encode();
+            self.batch.put(Family::Id, key, ordinal.to_le_bytes().to_vec());
+            self.change(&op.name, None);
+        }
         for suffix in &body.unique {
             let key = Key::Unique { partition, suffix }.encode();
             self.batch.put(Family::Index, key, ordinal.to_le_bytes().to_vec());
@@ -430,7 +444,7 @@ impl<'w> Round<'w> {
         }
         let item = Item::of(&record);
         self.seq += 1;
-        self.change(&op.name, Some(Stored { ordinal, record }));
+        self.change(&record.name.clone(), Some(Stored { ordinal, record }));
         Ok(Written { created, item: Some(item) })
     }
 
@@ -467,7 +481,7 @@ impl<'w> Round<'w> {
         let partition = self.writer.partition.id;
         let (ordinal, name) = (old.ordinal, &old.record.name);
         let value = parse_stored(&old.record)?;
-        let key = self.writer.runtime.settings().key_bytes(&value)?;
+        let key = self.writer.runtime.settings().key_bytes(&value);
         let terms = self.stored_terms_of(&value, &old.record);
         for term in &terms {
             self.batch.delete(Family::Index, Key::Term { partition, term, ordinal }.encode());
@@ -600,7 +614,7 @@ fn check_preconditions(op: &Prepared, record: &Record) -> Result<()> {
     }
 }
 
-/// Appends the system properties to an item's text.
+/// Appends the system properties to an item's text. Every write passes here, so nothing is formatted that can be copied.
 fn complete(
     text: &[u8],
     container: ContainerRid,
@@ -608,17 +622,18 @@ fn complete(
     record: &Record,
 ) -> Bytes {
     let rid = ChildRid::item(container, partition, ordinal);
+    let etag = record.etag().text();
     let mut body = Vec::with_capacity(text.len() + 256);
     body.extend_from_slice(text);
-    let etag = record.etag().to_string();
-    write!(
-        body,
-        r#","_rid":"{rid}","_self":"dbs/{}/colls/{container}/docs/{rid}/","_etag":"\"{}\"","_attachments":"attachments/","_ts":{}}}"#,
-        container.database,
-        etag.trim_matches('"'),
-        record.ts,
-    )
-    .expect("writing to a vector cannot fail");
+    body.extend_from_slice(b",\"_rid\":\"");
+    rid.push_to(&mut body);
+    write!(body, "\",\"_self\":\"dbs/{}/colls/{container}/docs/", container.database)
+        .expect("writing to a vector cannot fail");
+    rid.push_to(&mut body);
+    body.extend_from_slice(b"/\",\"_etag\":\"\\\"");
+    body.extend_from_slice(&etag[1..etag.len() - 1]);
+    write!(body, "\\\"\",\"_attachments\":\"attachments/\",\"_ts\":{}}}", record.ts)
+        .expect("writing to a vector cannot fail");
     body.into()
 }
 

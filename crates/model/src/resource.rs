@@ -116,6 +116,11 @@ impl ChildRid {
         Some((container, (number >> ORDINAL_BITS) as u32, number & ((1 << ORDINAL_BITS) - 1)))
     }
 
+    /// Appends the rid's text.
+    pub fn push_to(self, out: &mut Vec<u8>) {
+        self.bytes().chunks(3).for_each(|chunk| out.extend_from_slice(&quartet(chunk)));
+    }
+
     fn bytes(self) -> [u8; 16] {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&self.container.bytes());
@@ -159,18 +164,38 @@ pub struct Etag {
     pub ts: Timestamp,
 }
 
+impl Etag {
+    /// The length of the text, quotes included.
+    pub const LENGTH: usize = 38;
+
+    /// The text with the quotes that belong to it: `"002a0000-0000-0000-0000-61b1a4a40000"`.
+    pub fn text(&self) -> [u8; Self::LENGTH] {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let (lsn, ts) = (self.lsn, self.ts.0 as u32);
+        let groups = [
+            (u64::from((lsn as u32).rotate_left(16)), 8),
+            (u64::from((lsn >> 32) as u16), 4),
+            (lsn >> 48, 4),
+            (u64::from(self.seq), 4),
+            (u64::from(ts) << 16, 12),
+        ];
+        let mut text = [b'-'; Self::LENGTH];
+        text[0] = b'"';
+        text[Self::LENGTH - 1] = b'"';
+        let mut at = 1;
+        for (value, digits) in groups {
+            for digit in 0..digits {
+                text[at + digit] = DIGITS[(value >> (4 * (digits - 1 - digit))) as usize & 15];
+            }
+            at += digits + 1;
+        }
+        text
+    }
+}
+
 impl std::fmt::Display for Etag {
-    /// With the quotes that belong to it: `"00000000-002a-0000-0100-61b1a4a40000"`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (high, middle, low) =
-            ((self.lsn >> 32) as u32, (self.lsn >> 16) as u16, self.lsn as u16);
-        let (seq, ts) = (self.seq, self.ts.0 as u32);
-        write!(
-            f,
-            "\"{low:04x}{middle:04x}-{:04x}-{:04x}-{seq:04x}-{ts:08x}0000\"",
-            high as u16,
-            high >> 16
-        )
+        f.write_str(std::str::from_utf8(&self.text()).expect("hexadecimal is text"))
     }
 }
 
@@ -219,15 +244,19 @@ const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwx
 
 fn encode(bytes: &[u8], out: &mut impl Write) -> std::fmt::Result {
     for chunk in bytes.chunks(3) {
-        let mut group = [0; 3];
-        group[..chunk.len()].copy_from_slice(chunk);
-        let bits = u32::from_be_bytes([0, group[0], group[1], group[2]]);
-        for place in 0..4 {
-            let symbol = ALPHABET[(bits >> (18 - 6 * place)) as usize & 63];
-            out.write_char(if place <= chunk.len() { symbol.into() } else { '=' })?;
-        }
+        out.write_str(std::str::from_utf8(&quartet(chunk)).expect("the alphabet is text"))?;
     }
     Ok(())
+}
+
+/// One to three bytes as four symbols.
+fn quartet(chunk: &[u8]) -> [u8; 4] {
+    let byte = |i: usize| u32::from(chunk.get(i).copied().unwrap_or(0));
+    let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+    std::array::from_fn(|place| match place <= chunk.len() {
+        true => ALPHABET[(bits >> (18 - 6 * place)) as usize & 63],
+        false => b'=',
+    })
 }
 
 /// Bytes as text in the alphabet of rids, which needs no escaping in headers and paths.

@@ -1,21 +1,20 @@
 //! From the tree of the text to a [`Block`] that can run: names become numbers, parameters and
 //! literals constants, functions pointers; and everything that can be refused is refused here.
 
-pub(crate) use clauses::{column_names, is_aggregate};
-
 mod clauses;
 mod expressions;
 mod rank;
 
 use std::sync::Arc;
 
+pub(crate) use clauses::{column_names, is_aggregate};
 use serde_json::Value as Json;
 
 use crate::error::{Diagnostic, Error, Result, Span};
 use crate::eval::Env;
 use crate::expr::{Aggregate, Block, Expr};
-use crate::functions::Host;
-use crate::item::Item;
+use crate::functions::{Depends, Host};
+use crate::item::{Fields, Item};
 use crate::sql::{self, ast};
 
 /// A query that has passed all checks and can be run, any number of times.
@@ -26,7 +25,7 @@ pub struct Compiled {
     /// What runs.
     pub(crate) block: Block,
     /// The fields of the item that it names.
-    pub(crate) fields: Vec<String>,
+    pub(crate) fields: Fields,
     /// How many places for rows of sources it needs.
     pub(crate) slots: usize,
     /// The number of TOP.
@@ -42,6 +41,9 @@ pub struct Compiled {
 pub struct Options {
     /// The container's computed properties: name, and the text `SELECT VALUE … FROM c`.
     pub computed: Vec<(String, String)>,
+    /// The query's `now`, if it is known already: what depends on it is then computed here, once,
+    /// and can be looked up in an index.
+    pub now_millis: Option<i64>,
     /// The distance functions of the container's vector policy, by path (`/vector`).
     pub metrics: Vec<(String, String)>,
 }
@@ -76,7 +78,8 @@ impl Compiled {
             parameters,
             computed: &options.computed,
             metrics: &options.metrics,
-            fields: Vec::new(),
+            now_millis: options.now_millis,
+            fields: Fields::default(),
             slots: 0,
             scopes: Vec::new(),
             group: None,
@@ -90,6 +93,11 @@ impl Compiled {
     /// Whether the query gives rows as it meets items; otherwise only once it has seen all.
     pub fn is_streaming(&self) -> bool {
         self.block.is_streaming() && self.inner.as_ref().is_none_or(|inner| inner.is_streaming())
+    }
+
+    /// Whether later pages go on by the number of rows given: rows of groups and ranks have no place of their own.
+    pub fn resumes_by_count(&self) -> bool {
+        self.block.group.is_some() || self.block.rank.is_some()
     }
 
     /// The tree of the text.
@@ -152,7 +160,8 @@ struct Compiler<'q> {
     parameters: &'q [(String, Json)],
     computed: &'q [(String, String)],
     metrics: &'q [(String, String)],
-    fields: Vec<String>,
+    now_millis: Option<i64>,
+    fields: Fields,
     slots: usize,
     scopes: Vec<Scope>,
     group: Option<Grouping>,
@@ -164,50 +173,53 @@ impl Compiler<'_> {
         self.slots - 1
     }
 
-    /// The number of a field of the item.
-    fn field(&mut self, name: &str) -> usize {
-        let known = self.fields.iter().position(|field| field == name);
-        known.unwrap_or_else(|| {
-            self.fields.push(name.to_owned());
-            self.fields.len() - 1
-        })
-    }
-
     /// What a name stands for, the innermost meaning first.
     fn resolve(&self, name: &str, span: Span) -> Result<Binding> {
         let mut names = self.scopes.iter().rev().flat_map(|scope| scope.iter().rev());
         let found = names.find(|(known, _)| known == name).map(|(_, binding)| *binding);
         found.ok_or_else(|| unresolved(name, span))
     }
+
+    /// The constant that an expression of constants comes to; other expressions as they are.
+    fn fold(&self, expr: Expr) -> Expr {
+        let foldable = match &expr {
+            Expr::Unary(_, a) | Expr::Member(a, _) | Expr::InSet(a, ..) => a.is_constant(),
+            Expr::Binary(_, a, b) | Expr::Index(a, b) | Expr::Coalesce(a, b) => {
+                a.is_constant() && b.is_constant()
+            }
+            Expr::Conditional(a, b, c) | Expr::Between(a, b, c) => {
+                a.is_constant() && b.is_constant() && c.is_constant()
+            }
+            Expr::And(all) | Expr::Or(all) | Expr::Array(all) => all.iter().all(Expr::is_constant),
+            Expr::Object(members) => members.iter().all(|(_, value)| value.is_constant()),
+            Expr::In(a, list) => a.is_constant() && list.iter().all(Expr::is_constant),
+            Expr::Like(a, _) => a.is_constant(),
+            Expr::LikeComputed(a, b, c) => {
+                a.is_constant() && b.is_constant() && c.as_ref().is_none_or(|c| c.is_constant())
+            }
+            Expr::Call(function, args) => {
+                let known = match function.depends {
+                    Depends::Arguments => true,
+                    Depends::Now => self.now_millis.is_some(),
+                    Depends::Chance => false,
+                };
+                known && args.iter().all(Expr::is_constant)
+            }
+            _ => false,
+        };
+        if !foldable {
+            return expr;
+        }
+        const STEPS_MAX: u64 = 1_000_000;
+        let fields = Fields::default();
+        let host = Host::new(self.now_millis.unwrap_or_default(), 0, STEPS_MAX);
+        let value =
+            Env::new(Item::new(b"{}", &fields), 0, &host).eval(&expr).map(|value| value.to_json());
+        value.map_or(expr, Expr::Constant)
+    }
 }
 
 fn unresolved(name: &str, span: Span) -> Error {
     let message = format!("Identifier '{name}' could not be resolved.");
     Diagnostic::at(span, "SC2001", message).into()
-}
-
-/// The constant that an expression of constants comes to; other expressions as they are.
-fn fold(expr: Expr) -> Expr {
-    let foldable = match &expr {
-        Expr::Unary(_, a) | Expr::Member(a, _) | Expr::InSet(a, ..) => a.is_constant(),
-        Expr::Binary(_, a, b) | Expr::Index(a, b) | Expr::Coalesce(a, b) => {
-            a.is_constant() && b.is_constant()
-        }
-        Expr::Conditional(a, b, c) => a.is_constant() && b.is_constant() && c.is_constant(),
-        Expr::And(all) | Expr::Or(all) | Expr::Array(all) => all.iter().all(Expr::is_constant),
-        Expr::Object(members) => members.iter().all(|(_, value)| value.is_constant()),
-        Expr::In(a, list) => a.is_constant() && list.iter().all(Expr::is_constant),
-        Expr::Like(a, b, c) => {
-            a.is_constant() && b.is_constant() && c.as_ref().is_none_or(|c| c.is_constant())
-        }
-        Expr::Call(function, args) => function.pure && args.iter().all(Expr::is_constant),
-        _ => false,
-    };
-    if !foldable {
-        return expr;
-    }
-    const STEPS_MAX: u64 = 1_000_000;
-    let host = Host::new(0, 0, STEPS_MAX);
-    let value = Env::new(Item::new(b"{}", &[]), 0, &host).eval(&expr).map(|value| value.to_json());
-    value.map_or(expr, Expr::Constant)
 }

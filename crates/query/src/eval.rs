@@ -48,6 +48,7 @@ impl<'a> Env<'a> {
 
     /// The value of an expression.
     pub fn eval(&mut self, expr: &'a Expr) -> Result<Value<'a>> {
+        self.host.spend(1)?;
         Ok(match expr {
             Expr::Constant(value) => value.as_ref().map_or(Value::Undefined, Value::literal),
             Expr::Item => Value::read(self.item.text()),
@@ -74,6 +75,11 @@ impl<'a> Env<'a> {
                 let (a, b) = (self.eval(a)?, self.eval(b)?);
                 self.checked(operators::binary(*op, &a, &b))?
             }
+            Expr::Between(value, low, high) => {
+                let value = self.eval(value)?;
+                let (low, high) = (self.eval(low)?, self.eval(high)?);
+                operators::between(&value, &low, &high)
+            }
             Expr::And(all) => self.logic(all, false)?,
             Expr::Or(all) => self.logic(all, true)?,
             Expr::Coalesce(a, b) => match self.eval(a)? {
@@ -93,10 +99,13 @@ impl<'a> Env<'a> {
                     keys.contains(&key).into()
                 }
             },
-            Expr::Like(value, pattern, escape) => {
+            Expr::Like(value, pattern) => {
+                self.eval(value)?.as_str().map(|text| pattern.matches(text)).into()
+            }
+            Expr::LikeComputed(value, pattern, escape) => {
                 let (value, pattern) = (self.eval(value)?, self.eval(pattern)?);
                 let escape = escape.as_ref().map(|escape| self.eval(escape)).transpose()?;
-                like::matches(self.host, &value, &pattern, escape.as_ref())
+                like::matches(&value, &pattern, escape.as_ref())
             }
             Expr::Call(function, args) => self.call(function, args)?,
             Expr::Udf(name, args) => self.udf(name, args)?,
@@ -233,7 +242,10 @@ impl<'a> Env<'a> {
                 Err(Error::Memory { what: "build a string", max: BUILT_BYTES_MAX })
             }
             Value::Built(json) => {
-                self.host.spend(json.as_array().map_or(1, |items| items.len() as u64))?;
+                // So much more does an element cost than a row that is only looked at.
+                const ELEMENT_STEPS: u64 = 16;
+                let elements = json.as_array().map_or(1, |items| items.len() as u64);
+                self.host.spend(ELEMENT_STEPS * elements)?;
                 Ok(value)
             }
             _ => Ok(value),
@@ -259,7 +271,11 @@ impl<'a> Env<'a> {
         let mut rows = self.subquery_rows(block, rows_max)?;
         Ok(match kind {
             SubqueryKind::Exists => (!rows.is_empty()).into(),
-            SubqueryKind::Array => Value::array(rows),
+            SubqueryKind::Array => {
+                let bytes: usize = rows.iter().map(Value::text_len).sum();
+                self.host.spend(bytes as u64 / 16)?;
+                Value::array(rows)
+            }
             SubqueryKind::All => rows.iter().all(Value::is_true).into(),
             SubqueryKind::First | SubqueryKind::Last => rows.pop().unwrap_or(Value::Undefined),
             SubqueryKind::Scalar if rows.len() > 1 => return Err(Error::Cardinality),

@@ -8,6 +8,8 @@ use std::collections::HashSet;
 use serde_json::Value as Json;
 
 use crate::functions::Function;
+use crate::functions::like::Pattern;
+use crate::item::Fields;
 use crate::sql::ast::{BinaryOp, Step, SubqueryKind, UnaryOp};
 
 /// An expression over the item at hand.
@@ -41,12 +43,16 @@ pub enum Expr {
     Coalesce(Box<Expr>, Box<Expr>),
     /// One or the other.
     Conditional(Box<Expr>, Box<Expr>, Box<Expr>),
+    /// Whether a value is at least one other and at most a third.
+    Between(Box<Expr>, Box<Expr>, Box<Expr>),
     /// Whether a value is among others.
     In(Box<Expr>, Vec<Expr>),
     /// Whether a value is among many constants, by their keys.
     InSet(Box<Expr>, HashSet<Vec<u8>>, Vec<Json>),
-    /// Whether text matches a pattern; the last part is the escape character.
-    Like(Box<Expr>, Box<Expr>, Option<Box<Expr>>),
+    /// Whether text matches a constant pattern.
+    Like(Box<Expr>, Pattern),
+    /// Whether text matches a computed pattern, with or without an escape character.
+    LikeComputed(Box<Expr>, Box<Expr>, Option<Box<Expr>>),
     /// A built-in function.
     Call(&'static Function, Vec<Expr>),
     /// A user-defined function.
@@ -64,9 +70,9 @@ impl Expr {
     pub const UNDEFINED: Expr = Expr::Constant(None);
 
     /// The path into the item that it stands for, such as `/a/b/0`; `None` if it is none.
-    pub fn path(&self, fields: &[String]) -> Option<String> {
+    pub fn path(&self, fields: &Fields) -> Option<String> {
         let Expr::Field(field, steps) = self else { return None };
-        let mut path = format!("/{}", fields.get(*field)?);
+        let mut path = format!("/{}", fields.name(*field)?);
         for step in steps {
             match step {
                 Step::Name(name) => path.extend(["/", name]),

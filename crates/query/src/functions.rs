@@ -37,8 +37,19 @@ pub struct Function {
     pub args_max: usize,
     /// What it does.
     pub body: Body,
-    /// Whether equal arguments always give an equal result.
-    pub pure: bool,
+    /// What its result depends on.
+    pub depends: Depends,
+}
+
+/// What the result of a function depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Depends {
+    /// Its arguments.
+    Arguments,
+    /// Also the query's `now`.
+    Now,
+    /// Also chance.
+    Chance,
 }
 
 /// What a function does: arguments in, result out.
@@ -49,7 +60,7 @@ const MANY: usize = usize::MAX;
 
 /// A function of its arguments alone.
 const fn pure(name: &'static str, args: (usize, usize), body: Body) -> Function {
-    Function { name, args_min: args.0, args_max: args.1, body, pure: true }
+    Function { name, args_min: args.0, args_max: args.1, body, depends: Depends::Arguments }
 }
 
 /// The function of this name, in any case.
@@ -72,9 +83,9 @@ const FAMILIES: &[&[Function]] = &[
     vector::FUNCTIONS,
 ];
 
-/// A function that also depends on the [`Host`].
-const fn impure(name: &'static str, args: (usize, usize), body: Body) -> Function {
-    Function { name, args_min: args.0, args_max: args.1, body, pure: false }
+/// A function that also depends on the query's `now`.
+const fn timely(name: &'static str, args: (usize, usize), body: Body) -> Function {
+    Function { name, args_min: args.0, args_max: args.1, body, depends: Depends::Now }
 }
 
 /// Answers joined by AND or OR; `None` is undefined.

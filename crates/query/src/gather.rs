@@ -30,6 +30,7 @@ pub struct Gather {
     seen: Option<HashSet<Vec<u8>>>,
     after: Option<Position>,
     rows: Rows,
+    page: Page,
     progress: Progress,
     /// Rows that earlier pages have counted and that come again.
     replayed: u64,
@@ -63,6 +64,7 @@ impl Gather {
             seen: block.distinct.then(HashSet::new),
             after: None,
             rows: Rows::default(),
+            page: Page { rows_max: usize::MAX, bytes_max: usize::MAX },
             progress: Progress::default(),
             replayed: 0,
             offset: block.offset,
@@ -80,30 +82,36 @@ impl Gather {
     }
 
     /// Goes on where earlier pages stopped: what was skipped and given counts. A sort drops rows up
-    /// to the position; groups and ranks, whose rows are only known at the end, drop as many as there
-    /// were. Streams are resumed by pushing only the items that follow.
+    /// to the position. A stream is resumed by pushing the items that follow, or from the item of the
+    /// position on, if that has more rows. Groups, ranks and DISTINCT need all items again, and
+    /// drop as many rows as there were.
     pub fn resume(mut self, progress: Progress, after: Option<Position>) -> Self {
         self.progress = progress;
-        self.after = after;
         match &mut self.stage {
-            Stage::Stream => {}
-            Stage::Sort(sorter) => {
-                let skip = self.offset.saturating_sub(progress.skipped);
-                sorter.keep = self.limit.map(|limit| skip + limit.saturating_sub(progress.given));
-            }
-            Stage::Group(_) | Stage::Rank(_) => self.replayed = progress.skipped + progress.given,
+            Stage::Stream | Stage::Sort(_) if self.seen.is_none() => self.after = after,
+            _ => self.replayed = progress.skipped + progress.given,
+        }
+        if let (Stage::Sort(sorter), 0) = (&mut self.stage, self.replayed) {
+            let skip = self.offset.saturating_sub(progress.skipped);
+            sorter.keep = self.limit.map(|limit| skip + limit.saturating_sub(progress.given));
         }
         self
     }
 
-    /// Holds no more sorted rows than one page can take.
-    pub fn page(mut self, rows_max: usize) -> Self {
+    /// Stops when the rows at hand fill a page; a sort holds no more rows than that.
+    pub fn page(mut self, page: Page) -> Self {
+        self.page = page;
         if let Stage::Sort(sorter) = &mut self.stage {
             let skip = self.offset.saturating_sub(self.progress.skipped);
-            let page = skip + rows_max as u64;
-            sorter.keep = Some(sorter.keep.map_or(page, |keep| keep.min(page)));
+            let rows_max = (self.replayed + skip).saturating_add(page.rows_max as u64);
+            sorter.keep = Some(sorter.keep.map_or(rows_max, |keep| keep.min(rows_max)));
         }
         self
+    }
+
+    /// Whether the rows at hand fill a page.
+    pub fn is_full(&self) -> bool {
+        self.rows.len() >= self.page.rows_max || self.rows.bytes_len() >= self.page.bytes_max
     }
 
     /// Whether no further row can change the result.
@@ -124,7 +132,7 @@ impl Gather {
         }
     }
 
-    /// Takes in the row that `env` shows; false once no more are wanted.
+    /// Takes in the row that `env` shows; false once no more are wanted, at all or for now.
     pub fn row<'a>(
         &mut self,
         block: &'a Block,
@@ -138,7 +146,7 @@ impl Gather {
             (Stage::Group(groups), Some(group)) => groups.add(group, env, &mut self.held)?,
             _ => self.shape(block, env, place)?,
         }
-        Ok(!self.is_done())
+        Ok(!self.is_done() && !self.is_full())
     }
 
     /// There are no more rows: gives what was held back.
@@ -177,7 +185,7 @@ impl Gather {
         if matches!(self.stage, Stage::Sort(_)) {
             write_sort_key(&block.order, env, &mut position.key)?;
         }
-        if self.after.as_ref().is_some_and(|after| position <= *after) {
+        if self.was_given(&position) {
             return Ok(());
         }
         if let Stage::Sort(sorter) = &self.stage
@@ -205,6 +213,15 @@ impl Gather {
         Ok(())
     }
 
+    /// Whether an earlier page has given the row at this place.
+    fn was_given(&self, position: &Position) -> bool {
+        let Some(after) = &self.after else { return false };
+        match self.stage {
+            Stage::Sort(_) => position <= after,
+            _ => position.ordinal == after.ordinal && position.row <= after.row,
+        }
+    }
+
     /// Counts a row off against OFFSET and LIMIT.
     fn give(&mut self, text: &[u8], position: Position) {
         if self.is_done() {
@@ -221,6 +238,15 @@ impl Gather {
         self.progress.given += 1;
         self.rows.push(text, position);
     }
+}
+
+/// How much a page takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// Rows at most.
+    pub rows_max: usize,
+    /// Bytes at most; the row that passes them is the last.
+    pub bytes_max: usize,
 }
 
 /// What a held row costs besides its bytes.

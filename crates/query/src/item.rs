@@ -4,14 +4,53 @@
 //! about one of them reads the item only as far as that field, noting the others on the way; later
 //! questions go on from there. So an item is passed over at most once, and often not to its end.
 
+use std::collections::HashMap;
+
 use crate::error::{Error, Result};
 use crate::lazy;
+
+/// The fields that a query names, each with a number.
+#[derive(Clone, Debug, Default)]
+pub struct Fields {
+    names: Vec<String>,
+    numbers: HashMap<String, usize>,
+}
+
+impl Fields {
+    /// The number of a field, which it gets when it is first asked for.
+    pub fn add(&mut self, name: &str) -> usize {
+        if let Some(number) = self.numbers.get(name) {
+            return *number;
+        }
+        self.numbers.insert(name.to_owned(), self.names.len());
+        self.names.push(name.to_owned());
+        self.names.len() - 1
+    }
+
+    /// The name of a field.
+    pub fn name(&self, number: usize) -> Option<&str> {
+        self.names.get(number).map(String::as_str)
+    }
+
+    /// The number of the field with this name as written in an item, escapes and all.
+    fn find(&self, written: &[u8]) -> Option<usize> {
+        // Up to a few names, comparing is quicker than hashing.
+        const COMPARED_MAX: usize = 16;
+        if self.names.len() <= COMPARED_MAX {
+            return self.names.iter().position(|name| lazy::is_named(written, name));
+        }
+        match written.contains(&b'\\') {
+            true => self.numbers.get(&lazy::unescape(written)?).copied(),
+            false => self.numbers.get(str::from_utf8(written).ok()?).copied(),
+        }
+    }
+}
 
 /// An item's JSON text, read in place.
 #[derive(Debug)]
 pub struct Item<'a> {
     text: &'a [u8],
-    names: &'a [String],
+    fields: &'a Fields,
     found: Vec<Option<&'a [u8]>>,
     /// How far the item has been read; its length when there is no more to find.
     at: usize,
@@ -19,9 +58,9 @@ pub struct Item<'a> {
 
 impl<'a> Item<'a> {
     /// The item with this text, of which the query names these fields.
-    pub fn new(text: &'a [u8], names: &'a [String]) -> Self {
+    pub fn new(text: &'a [u8], fields: &'a Fields) -> Self {
         let at = if text.first() == Some(&b'{') { 1 } else { text.len() };
-        Self { text, names, found: vec![None; names.len()], at }
+        Self { text, fields, found: vec![None; fields.names.len()], at }
     }
 
     /// The whole text.
@@ -51,7 +90,7 @@ impl<'a> Item<'a> {
         let name_end = lazy::skip(self.text, start).ok_or(Error::Item)?;
         let value_end = lazy::skip(self.text, name_end + 1).ok_or(Error::Item)?;
         let name = &self.text[start + 1..name_end - 1];
-        if let Some(number) = self.names.iter().position(|wanted| lazy::is_named(name, wanted)) {
+        if let Some(number) = self.fields.find(name) {
             self.found[number].get_or_insert(&self.text[name_end + 1..value_end]);
         }
         self.at = match self.text.get(value_end) {
@@ -69,13 +108,24 @@ mod tests {
 
     #[test]
     fn fields_are_found_in_any_order() {
-        let names = ["c".to_owned(), "a".to_owned(), "none".to_owned()];
+        let mut names = Fields::default();
+        let [c, a, none] = ["c", "a", "none"].map(|name| names.add(name));
         let mut item = Item::new(br#"{"a":1,"b":[2],"c":"x"}"#, &names);
-        assert_eq!(item.field(0).unwrap(), Some(&b"\"x\""[..]));
-        assert_eq!(item.field(1).unwrap(), Some(&b"1"[..]));
-        assert_eq!(item.field(2).unwrap(), None);
+        assert_eq!(item.field(c).unwrap(), Some(&b"\"x\""[..]));
+        assert_eq!(item.field(a).unwrap(), Some(&b"1"[..]));
+        assert_eq!(item.field(none).unwrap(), None);
         assert_eq!(Item::new(b"{}", &names).field(0).unwrap(), None);
         assert!(Item::new(b"{\"x\":1", &names).field(0).is_err());
         assert!(Item::new(b"{x}", &names).field(0).is_err());
+    }
+
+    #[test]
+    fn many_fields_are_found_too() {
+        let mut names = Fields::default();
+        (0..100).for_each(|n| _ = names.add(&format!("f{n}")));
+        let mut item = Item::new(br#"{"f7":7,"f\u0039":9}"#, &names);
+        assert_eq!(item.field(9).unwrap(), Some(&b"9"[..]));
+        assert_eq!(item.field(7).unwrap(), Some(&b"7"[..]));
+        assert_eq!(item.field(99).unwrap(), None);
     }
 }

@@ -6,6 +6,22 @@
 //! 4. the caller feeds items to a [`Pipeline`], which filters, groups, sorts and shapes, and says
 //!    when it has seen enough.
 //!
+//! ```
+//! use std::sync::Arc;
+//! use query::{Compiled, Context, Options, Pipeline};
+//!
+//! let text = "SELECT c.name FROM c WHERE c.age > @age ORDER BY c.age";
+//! let parameters = [("@age".to_owned(), 30.into())];
+//! let query = Compiled::new(text, &parameters, &Options::default())?;
+//! assert_eq!(query.plan().to_string(), r#"/age/? in (30, ""), order by /age/?"#);
+//!
+//! let mut pipeline = Pipeline::new(Arc::new(query), &Context::default());
+//! pipeline.push(br#"{"name":"Ada","age":36}"#, 1)?;
+//! pipeline.push(br#"{"name":"Bob","age":7}"#, 2)?;
+//! let rows = pipeline.finish()?;
+//! assert_eq!(rows.iter().collect::<Vec<_>>(), [br#"{"name":"Ada"}"#]);
+//! # Ok::<(), query::Error>(())
+//! ```
 //! Items are compact JSON text and are read in place ([`mod@item`]): a query that names two fields of an
 //! item passes over the rest.
 

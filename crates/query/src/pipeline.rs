@@ -15,7 +15,7 @@ use crate::compile::Compiled;
 use crate::error::Result;
 use crate::eval::Env;
 use crate::functions::Host;
-use crate::gather::{Gather, Position, Progress, Rows, append_sort_key};
+use crate::gather::{Gather, Page, Position, Progress, Rows, append_sort_key};
 use crate::item::Item;
 use crate::value::Value;
 
@@ -30,13 +30,15 @@ pub struct Context {
     pub udfs: Option<Arc<dyn Udfs>>,
     /// Items come in the order that ORDER BY asks for, from an index.
     pub sorted_input: bool,
-    /// How many rows the caller will take from [`Pipeline::finish`]; a sort holds no more.
+    /// How many rows a page takes: a stream stops there, and a sort holds no more.
     pub page_rows_max: Option<usize>,
+    /// How many bytes a page takes, after which a stream stops.
+    pub page_bytes_max: usize,
     /// Where earlier pages stopped: their last row, if the query sorts, and the counts.
     pub resume: Option<(Progress, Option<Position>)>,
     /// The most bytes that may be held for sorting, grouping and finding duplicates.
     pub held_bytes_max: usize,
-    /// The most steps (rows of JOINs and subqueries) that one item may take.
+    /// The most steps (rows of JOINs and subqueries, parts of expressions) that one item may take.
     pub steps_max: u64,
 }
 
@@ -48,10 +50,19 @@ impl Default for Context {
             udfs: None,
             sorted_input: false,
             page_rows_max: None,
+            page_bytes_max: 16 << 20,
             resume: None,
             held_bytes_max: 64 << 20,
-            steps_max: 10_000_000,
+            steps_max: 50_000_000,
         }
+    }
+}
+
+impl Context {
+    /// For the query within `FROM (…)`, whose rows make no pages.
+    fn for_inner(&self) -> Self {
+        let (resume, page_rows_max) = (None, None);
+        Self { resume, page_rows_max, page_bytes_max: usize::MAX, ..self.clone() }
     }
 }
 
@@ -66,6 +77,9 @@ pub trait Udfs: Send + Sync {
 pub enum Flow {
     /// Push the next item.
     More,
+    /// The rows at hand fill a page, and the item may have more: take them, and resume after the
+    /// position of the last of them, from the same item on.
+    Full,
     /// No further item can change the result.
     Done,
 }
@@ -85,10 +99,10 @@ pub struct Pipeline {
 impl Pipeline {
     /// Starts a query.
     pub fn new(query: Arc<Compiled>, context: &Context) -> Self {
-        let inner = query.inner.as_ref().map(|inner| {
-            let context = Context { resume: None, page_rows_max: None, ..context.clone() };
-            Box::new(Self::new(inner.clone(), &context))
-        });
+        let inner = query
+            .inner
+            .as_ref()
+            .map(|inner| Box::new(Self::new(inner.clone(), &context.for_inner())));
         let mut gather = Gather::new(&query.block, context.held_bytes_max);
         if context.sorted_input {
             gather = gather.sorted_input();
@@ -96,9 +110,8 @@ impl Pipeline {
         if let Some((progress, after)) = &context.resume {
             gather = gather.resume(*progress, after.clone());
         }
-        if let Some(rows_max) = context.page_rows_max {
-            gather = gather.page(rows_max);
-        }
+        let rows_max = context.page_rows_max.unwrap_or(usize::MAX);
+        let gather = gather.page(Page { rows_max, bytes_max: context.page_bytes_max });
         let host = Host::new(context.now_millis, context.seed, context.steps_max);
         Self { inner, inner_rows: 0, query, gather, host, udfs: context.udfs.clone() }
     }
@@ -113,8 +126,8 @@ impl Pipeline {
         let flow = inner.push(item, ordinal)?;
         let rows = inner.take_rows();
         match self.outer(&rows)? {
-            Flow::Done => Ok(Flow::Done),
             Flow::More => Ok(flow),
+            ended => Ok(ended),
         }
     }
 
@@ -122,8 +135,9 @@ impl Pipeline {
     fn outer(&mut self, rows: &Rows) -> Result<Flow> {
         for row in rows.iter() {
             self.inner_rows += 1;
-            if self.row_by_row(row, self.inner_rows)? == Flow::Done {
-                return Ok(Flow::Done);
+            let flow = self.row_by_row(row, self.inner_rows)?;
+            if flow != Flow::More {
+                return Ok(flow);
             }
         }
         Ok(Flow::More)
@@ -141,7 +155,11 @@ impl Pipeline {
             row += 1;
             gather.row(block, env, (ordinal, row - 1))
         })?;
-        Ok(if more { Flow::More } else { Flow::Done })
+        Ok(match more {
+            true => Flow::More,
+            false if gather.is_done() => Flow::Done,
+            false => Flow::Full,
+        })
     }
 
     /// The rows that are ready.
@@ -187,15 +205,72 @@ impl Compiled {
         Ok(!none_met)
     }
 
-    /// The sortable form of ORDER BY keys that a client sent, to resume at them; missing keys
-    /// are undefined.
-    pub fn sort_key(&self, values: &[Option<Json>]) -> Vec<u8> {
-        let mut out = Vec::new();
-        for (i, key) in self.block.order.iter().enumerate() {
-            let value = values.get(i).and_then(Option::as_ref);
+    /// The place in the order of rows at which a client asks to resume: right before all rows with
+    /// these ORDER BY keys, or right after them. Missing keys are undefined. Ordinals count from 1.
+    pub fn position(&self, keys: &[Option<Json>], after_them: bool) -> Position {
+        let mut key = Vec::new();
+        for (i, sort) in self.block.order.iter().enumerate() {
+            let value = keys.get(i).and_then(Option::as_ref);
             let value = value.map_or(Value::Undefined, Value::literal);
-            append_sort_key(&value, key.descending, &mut out);
+            append_sort_key(&value, sort.descending, &mut key);
         }
-        out
+        let ordinal = if after_them { u64::MAX } else { 0 };
+        Position { key, ordinal, row: u32::MAX }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::Options;
+
+    #[test]
+    fn a_pipeline_can_move_between_threads() {
+        fn is_send<T: Send>() {}
+        is_send::<Pipeline>();
+        is_send::<Compiled>();
+    }
+
+    #[test]
+    fn a_sort_resumes_at_keys_that_a_client_sends() {
+        let text = "SELECT VALUE c.id FROM c ORDER BY c.k DESC";
+        let query = Arc::new(Compiled::new(text, &[], &Options::default()).unwrap());
+        let resumed = |after_them| {
+            let position = query.position(&[Some(json!(2))], after_them);
+            let resume = Some((Progress::default(), Some(position)));
+            let mut pipeline =
+                Pipeline::new(query.clone(), &Context { resume, ..Default::default() });
+            for (id, k) in [(1, 2), (2, 1), (3, 3), (4, 2)] {
+                let item = json!({"id": id, "k": k}).to_string();
+                assert_eq!(pipeline.push(item.as_bytes(), id).unwrap(), Flow::More);
+            }
+            let rows = pipeline.finish().unwrap();
+            rows.iter().map(|row| String::from_utf8(row.to_vec()).unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(resumed(false), ["1", "4", "2"]);
+        assert_eq!(resumed(true), ["2"]);
+    }
+
+    #[test]
+    fn memory_and_work_are_bounded() {
+        let run = |text: &str, context: Context| {
+            let query = Arc::new(Compiled::new(text, &[], &Options::default()).unwrap());
+            let mut pipeline = Pipeline::new(query, &context);
+            for ordinal in 1..1000 {
+                let item = json!({"id": ordinal, "l": [1, 2, 3, 4, 5, 6, 7, 8, 9]}).to_string();
+                pipeline.push(item.as_bytes(), ordinal)?;
+            }
+            pipeline.finish().map(|rows| rows.len())
+        };
+        let small = || Context { held_bytes_max: 10_000, steps_max: 1000, ..Default::default() };
+        let blocking = ["SELECT * FROM c ORDER BY c.id", "SELECT DISTINCT c.id FROM c"];
+        for text in blocking.into_iter().chain(["SELECT c.id FROM c GROUP BY c.id"]) {
+            assert!(matches!(run(text, small()), Err(crate::Error::Memory { .. })), "{text}");
+        }
+        assert_eq!(run("SELECT TOP 5 * FROM c ORDER BY c.id", small()).unwrap(), 5);
+        let joins = "SELECT VALUE 1 FROM c JOIN a IN c.l JOIN b IN c.l JOIN d IN c.l JOIN e IN c.l";
+        assert!(matches!(run(joins, small()), Err(crate::Error::Work { .. })));
     }
 }

@@ -5,11 +5,16 @@
 //! the condition lets through may still fail WHERE, unless [`Plan::exact`] says otherwise.
 
 mod condition;
+mod extract;
+mod hybrid;
 mod info;
 mod range;
 mod rewrite;
 
+use std::fmt;
+
 pub use condition::Condition;
+pub use extract::scalar_path;
 pub use info::Info;
 pub use range::{Bound, Range};
 use serde_json::Value as Json;
@@ -46,11 +51,11 @@ impl Compiled {
             // The rows of the inner query are not items, so nothing of the outer one applies.
             return Plan { order: Vec::new(), counts_only: false, ..inner.plan() };
         }
-        let (condition, exact) = condition::of_block(&self.block, &self.fields);
+        let (condition, exact) = extract::of_block(&self.block, &self.fields);
         let keys = self.block.order.iter();
         let order: Option<Vec<OrderPath>> = keys
             .map(|key| {
-                let path = condition::indexed_path(&key.expr, &self.fields)?;
+                let path = extract::indexed_path(&key.expr, &self.fields)?;
                 Some(OrderPath { path, descending: key.descending })
             })
             .collect();
@@ -64,7 +69,19 @@ impl Compiled {
             aggregate.function == AggregateFunction::Count
                 && matches!(aggregate.argument, Expr::Constant(Some(_)) | Expr::Item)
         });
-        group.keys.is_empty() && counts && condition::reads_whole_items(&self.block)
+        group.keys.is_empty() && counts && extract::reads_whole_items(&self.block)
+    }
+}
+
+/// For people: what is read, in which order, and whether WHERE must be asked again.
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.condition, if self.exact { "" } else { " and recheck" })?;
+        for (i, key) in self.order.iter().enumerate() {
+            f.write_str(if i == 0 { ", order by " } else { ", " })?;
+            write!(f, "{}{}", key.path, if key.descending { " descending" } else { "" })?;
+        }
+        f.write_str(if self.counts_only { ", counts only" } else { "" })
     }
 }
 

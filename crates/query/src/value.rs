@@ -4,12 +4,18 @@
 //! only passes them on or steps into them. The rules of equality and order are those of
 //! [`model::value`]; here they are applied without building trees where that is possible.
 
+mod key;
+mod text;
+
 use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::rc::Rc;
 
 use model::value::{self as rules, Kind};
 use serde_json::{Number, Value as Json};
+
+use text::read_number;
+pub use text::{write_json, write_number, write_string};
 
 use crate::lazy;
 
@@ -133,6 +139,15 @@ impl<'a> Value<'a> {
         if let Value::Bool(b) = self { Some(*b) } else { None }
     }
 
+    /// The bytes of its text, where that is long enough to matter.
+    pub fn text_len(&self) -> usize {
+        match self {
+            Value::String(s) => s.len(),
+            Value::Raw(text) => text.len(),
+            _ => 0,
+        }
+    }
+
     /// As a tree; `None` if undefined.
     pub fn to_json(&self) -> Option<Json> {
         match self {
@@ -233,34 +248,6 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Appends bytes that sort as the values do ([`model::value::compare`]); equal values, and only
-    /// they, have equal bytes, and no value's bytes begin another's.
-    pub fn write_key(&self, out: &mut Vec<u8>) {
-        out.push(self.kind() as u8);
-        match self {
-            Value::Undefined | Value::Null => {}
-            Value::Bool(b) => out.push(u8::from(*b)),
-            Value::Number(n) => out.extend(ordered_bits(rules::to_f64(n)).to_be_bytes()),
-            Value::String(s) => write_key_string(s, out),
-            _ => {
-                if let Some(elements) = self.elements() {
-                    elements.for_each(|element| {
-                        out.push(1);
-                        element.write_key(out);
-                    });
-                } else if let Some(mut members) = self.members() {
-                    members.sort_unstable_by(|a, b| a.0.cmp(&b.0));
-                    members.iter().for_each(|(name, value)| {
-                        out.push(1);
-                        write_key_string(name, out);
-                        value.write_key(out);
-                    });
-                }
-                out.push(0);
-            }
-        }
-    }
-
     /// Appends JSON text; nothing if undefined.
     pub fn write(&self, out: &mut Vec<u8>) {
         match self {
@@ -332,143 +319,5 @@ impl<'a> Iterator for Elements<'a> {
                 Some(Value::built(element))
             }
         }
-    }
-}
-
-/// Appends a string as JSON.
-pub fn write_string(s: &str, out: &mut Vec<u8>) {
-    serde_json::to_writer(out, s).expect("a string is written to memory");
-}
-
-/// Appends a number as JSON: without a fraction where it has none.
-pub fn write_number(number: &Number, out: &mut Vec<u8>) {
-    match number.as_f64() {
-        Some(double) if number.is_f64() && double.trunc() == double && double.abs() < 1e21 => {
-            // Adding zero turns -0 into 0.
-            out.extend_from_slice((double + 0.0).to_string().as_bytes());
-        }
-        _ => out.extend_from_slice(number.to_string().as_bytes()),
-    }
-}
-
-/// Appends a tree as JSON.
-pub fn write_json(json: &Json, out: &mut Vec<u8>) {
-    match json {
-        Json::Null => out.extend_from_slice(b"null"),
-        Json::Bool(b) => out.extend_from_slice(if *b { b"true" } else { b"false" }),
-        Json::Number(n) => write_number(n, out),
-        Json::String(s) => write_string(s, out),
-        Json::Array(items) => {
-            out.push(b'[');
-            for (i, item) in items.iter().enumerate() {
-                if i > 0 {
-                    out.push(b',');
-                }
-                write_json(item, out);
-            }
-            out.push(b']');
-        }
-        Json::Object(map) => {
-            out.push(b'{');
-            for (i, (name, value)) in map.iter().enumerate() {
-                if i > 0 {
-                    out.push(b',');
-                }
-                write_string(name, out);
-                out.push(b':');
-                write_json(value, out);
-            }
-            out.push(b'}');
-        }
-    }
-}
-
-/// The bits of a double, changed so that they sort as the doubles do.
-fn ordered_bits(double: f64) -> u64 {
-    // Adding zero turns -0 into 0.
-    let bits = (double + 0.0).to_bits();
-    if bits >> 63 == 0 { bits | 1 << 63 } else { !bits }
-}
-
-/// A string that ends with `00 01`; zeros within are `00 FF`, so that a prefix sorts first.
-fn write_key_string(s: &str, out: &mut Vec<u8>) {
-    for byte in s.bytes() {
-        out.push(byte);
-        if byte == 0 {
-            out.push(0xff);
-        }
-    }
-    out.extend([0, 1]);
-}
-
-/// A JSON number; exact if it is an integer of 64 bits.
-fn read_number(text: &[u8]) -> Option<Number> {
-    let text = str::from_utf8(text).ok()?;
-    if let Ok(integer) = text.parse::<i64>() {
-        return Some(integer.into());
-    }
-    text.parse::<f64>().ok().and_then(Number::from_f64)
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn keys_sort_as_values_do() {
-        let values = [
-            json!(null),
-            json!(false),
-            json!(true),
-            json!(-1e300),
-            json!(-1),
-            json!(0),
-            json!(0.5),
-            json!(3),
-            json!(""),
-            json!("\0"),
-            json!("a"),
-            json!("a\0b"),
-            json!("ab"),
-            json!([]),
-            json!([1]),
-            json!([1, 2]),
-            json!({}),
-            json!({"a": 1}),
-            json!({"b": 1, "a": 1}),
-            json!({"a": 2}),
-        ];
-        let key = |value: &Json| {
-            let mut key = Vec::new();
-            Value::literal(value).write_key(&mut key);
-            let (mut raw, text) = (Vec::new(), value.to_string());
-            Value::read(text.as_bytes()).write_key(&mut raw);
-            assert_eq!(key, raw, "in place as from a tree");
-            key
-        };
-        for (i, a) in values.iter().enumerate() {
-            for (j, b) in values.iter().enumerate() {
-                assert_eq!(key(a).cmp(&key(b)), i.cmp(&j), "{a} and {b}");
-                assert_eq!(rules::compare_defined(a, b), i.cmp(&j), "{a} and {b}");
-            }
-        }
-    }
-
-    #[test]
-    fn numbers_print_without_needless_fractions() {
-        let print = |value: Value<'_>| {
-            let mut out = Vec::new();
-            value.write(&mut out);
-            String::from_utf8(out).unwrap()
-        };
-        assert_eq!(print(Value::from(3.0)), "3");
-        assert_eq!(print(Value::from(0.1 + 0.2)), "0.30000000000000004");
-        assert_eq!(print(Value::read(b"1.0")), "1");
-        assert_eq!(print(Value::read(b"-0.0")), "0");
-        assert_eq!(print(Value::read(b"9007199254740993")), "9007199254740993");
-        assert_eq!(print(Value::from(1e300)), "1e+300");
-        assert_eq!(print(Value::from(f64::NAN)), "");
     }
 }

@@ -15,8 +15,7 @@ use std::fmt::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-use query::plan::{Condition, Plan};
-use query::{Compiled, Context, Flow, Options, Pipeline, Udfs};
+use query::{Compiled, Context, Flow, Options, Pipeline, Plan, Udfs};
 use serde_json::{Value as Json, json};
 
 /// The moment at which every script runs: 2024-02-29T12:34:56.789Z.
@@ -77,7 +76,11 @@ impl Runner {
         tags: &BTreeSet<String>,
         out: &mut String,
     ) -> Result<(), Box<dyn Error>> {
-        let options = Options { computed: self.computed.clone(), ..Options::default() };
+        let options = Options {
+            computed: self.computed.clone(),
+            now_millis: Some(NOW_MILLIS),
+            ..Options::default()
+        };
         let query = Arc::new(Compiled::new(text, &self.parameters, &options)?);
         if tags.contains("text") {
             let printed = query::sql::print::query(query.tree());
@@ -97,6 +100,9 @@ impl Runner {
                 if !dull.contains(value) {
                     writeln!(out, "  {name}: {value}")?;
                 }
+            }
+            for (name, value) in info.hybrid_info.as_object().into_iter().flatten() {
+                writeln!(out, "  {name}: {value}")?;
             }
             writeln!(out, "  features: {}", info.features.join(", "))?;
             return Ok(());
@@ -137,45 +143,11 @@ fn write_rows(out: &mut String, rows: &query::Rows) -> Result<(), Box<dyn Error>
 }
 
 fn write_plan(out: &mut String, plan: &Plan) -> Result<(), Box<dyn Error>> {
-    writeln!(out, "  {}{}", show(&plan.condition), if plan.exact { "" } else { " and recheck" })?;
-    if !plan.order.is_empty() {
-        let keys = plan
-            .order
-            .iter()
-            .map(|key| format!("{}{}", key.path, if key.descending { " descending" } else { "" }));
-        writeln!(out, "  order by {}", keys.collect::<Vec<_>>().join(", "))?;
-    }
-    if plan.counts_only {
-        writeln!(out, "  counts only")?;
-    }
+    writeln!(out, "  {plan}")?;
     if let Some(pinned) = plan.pinned(&["/pk/?", "/id/?"]) {
         writeln!(out, "  pins pk and id to {}", json!(pinned))?;
     }
     Ok(())
-}
-
-fn show(condition: &Condition) -> String {
-    let joined = |all: &[Condition], by: &str| all.iter().map(show).collect::<Vec<_>>().join(by);
-    match condition {
-        Condition::All => "all".to_owned(),
-        Condition::Nothing => "nothing".to_owned(),
-        Condition::Defined(path) => format!("{path} defined"),
-        Condition::And(all) => format!("({})", joined(all, " and ")),
-        Condition::Or(any) => format!("({})", joined(any, " or ")),
-        Condition::Path(path, ranges) => {
-            let ranges = ranges.iter().map(|range| match range.as_point() {
-                Some(value) => value.to_string(),
-                None => format!(
-                    "{}{}, {}{}",
-                    if range.low.inclusive { '[' } else { '(' },
-                    range.low.value,
-                    range.high.value,
-                    if range.high.inclusive { ']' } else { ')' }
-                ),
-            });
-            format!("{path} in {}", ranges.collect::<Vec<_>>().join(" | "))
-        }
-    }
 }
 
 /// `udf.double(n)` doubles; `udf.fail()` fails; any other is unknown.

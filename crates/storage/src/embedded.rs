@@ -86,7 +86,7 @@ impl Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            cache_bytes: 64 << 20,
+            cache_bytes: 256 << 20,
             journal_bytes_max: Self::JOURNAL_BYTES_MIN,
             memtable_bytes: 16 << 20,
             reserve_bytes: 64 << 20,

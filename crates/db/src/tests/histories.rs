@@ -6,14 +6,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use model::partition_key::PartitionKey;
 use serde_json::{Value, json};
 use storage::Engine;
 use storage::embedded::{self, Embedded};
 use storage::memory::Memory;
 use storage::testing::Mirror;
 
-use super::{START, World};
+use super::{START, World, key};
 use crate::items::{PageRequest, ReadOptions, Scope, Verb, Write};
 use crate::{ChangesRequest, Error, Options};
 
@@ -169,7 +168,7 @@ async fn write(random: &mut fastrand::Rng, world: &mut World, model: &mut Model)
     let text = format!("{verb:?} {id} ttl {ttl:?} if {if_match:?}");
     let write = Write {
         verb: verb.clone(),
-        partition_key: Some(key()),
+        partition_key: Some(key("p")),
         body: body.to_string().into(),
         if_match: if_match.clone(),
         if_none_match: None,
@@ -222,7 +221,7 @@ async fn compare(world: &World, model: &Model) -> Result<(), String> {
     };
     let mut read = BTreeMap::new();
     for id in IDS {
-        match world.db.read(&container, &key(), id, ReadOptions::default()).await.result {
+        match world.db.read(&container, &key("p"), id, ReadOptions::default()).await.result {
             Ok(item) => read.extend(entries(&[item.body])),
             Err(Error::NotFound) => {}
             Err(Error::Throttled { .. }) => return Ok(()),
@@ -230,7 +229,7 @@ async fn compare(world: &World, model: &Model) -> Result<(), String> {
         }
     }
     same("a read", read)?;
-    for scope in [Scope::Container, Scope::Key(key())] {
+    for scope in [Scope::Container, Scope::Key(key("p"))] {
         let (mut listed, mut continuation) = (BTreeMap::new(), None);
         loop {
             let page = PageRequest { items_max: 2, continuation };
@@ -275,8 +274,4 @@ fn definition(default: Option<i64>) -> Value {
         body["defaultTtl"] = default.into();
     }
     body
-}
-
-fn key() -> PartitionKey {
-    PartitionKey::parse(r#"["p"]"#).unwrap()
 }

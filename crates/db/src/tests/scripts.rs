@@ -281,7 +281,7 @@ async fn query(world: &World, command: &Command) -> Output {
     let mut args = command.consume_args();
     let items_max = args.take_key("page").map_or(Ok(100), str::parse)?;
     let text = args.next_pos().ok_or("a query")?.to_owned();
-    let request = crate::QueryRequest { text, parameters: Vec::new() };
+    let request = crate::QueryRequest { text, parameters: Vec::new(), cross_partition: true };
     let (mut output, mut continuation) = (String::new(), None);
     loop {
         let page = PageRequest { items_max, continuation };

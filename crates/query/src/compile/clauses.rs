@@ -1,9 +1,11 @@
 //! The clauses of one SELECT: FROM, the shape of rows, GROUP BY, ORDER BY, and the counts.
 
+use std::collections::HashSet;
+
 use serde_json::Value as Json;
 
 use super::rank::nearest_first;
-use super::{Binding, Compiler, Grouping, Scope, fold};
+use super::{Binding, Compiler, Grouping, Scope};
 use crate::error::{Diagnostic, Result, Span};
 use crate::expr::{AggregateFunction, Block, Expr, Group, Rank, SortKey, Source, SourceRows};
 use crate::sql::ast::{self, ExprKind, SelectSpec};
@@ -125,7 +127,7 @@ impl Compiler<'_> {
                 let names = column_names(items, select.span)?;
                 let values = items.iter().map(|item| self.expr(&item.expr));
                 let values = values.collect::<Result<Vec<_>>>()?;
-                Ok(fold(Expr::Object(names.into_iter().zip(values).collect())))
+                Ok(self.fold(Expr::Object(names.into_iter().zip(values).collect())))
             }
         }
     }
@@ -214,7 +216,8 @@ fn star(query: &ast::Query, sources: &[Source]) -> Result<Expr> {
 /// The names of the columns: the alias, the last name of a path, or `$1`, `$2`, ….
 pub(crate) fn column_names(items: &[ast::SelectItem], span: Span) -> Result<Vec<String>> {
     let mut unnamed = 0;
-    let mut names: Vec<String> = Vec::with_capacity(items.len());
+    let mut seen = HashSet::with_capacity(items.len());
+    let mut names = Vec::with_capacity(items.len());
     for item in items {
         let own = item.alias.clone().or_else(|| match &item.expr.kind {
             ExprKind::Name(name) | ExprKind::Member(_, name) => Some(name.clone()),
@@ -224,7 +227,7 @@ pub(crate) fn column_names(items: &[ast::SelectItem], span: Span) -> Result<Vec<
             unnamed += 1;
             format!("${unnamed}")
         });
-        if names.contains(&name) {
+        if !seen.insert(name.clone()) {
             let message = format!("The select list has more than one property named '{name}'.");
             return Err(Diagnostic::at(span, "SC2011", message).into());
         }

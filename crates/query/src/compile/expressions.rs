@@ -4,12 +4,13 @@ use std::collections::HashSet;
 
 use serde_json::Value as Json;
 
-use super::{Binding, Compiler, fold, unresolved};
+use super::{Binding, Compiler, unresolved};
 use crate::compile::clauses::is_aggregate;
 use crate::error::{Diagnostic, Error, Result, Span};
 use crate::expr::{Aggregate, AggregateFunction, Expr};
+use crate::functions::like::{Pattern, single_char};
 use crate::functions::{self, Function};
-use crate::sql::ast::{self, BinaryOp, ExprKind, Step, SubqueryKind, UnaryOp};
+use crate::sql::ast::{self, ExprKind, Step, SubqueryKind, UnaryOp};
 use crate::sql::print;
 use crate::value::Value;
 
@@ -61,24 +62,22 @@ impl Compiler<'_> {
             }
             ExprKind::In { needle, list, negated } => {
                 let is_in = in_list(self.boxed(needle)?, self.all(list)?);
-                negate(*negated, fold(is_in))
+                negate(*negated, self.fold(is_in))
             }
             ExprKind::Between { value, low, high, negated } => {
-                let value = self.expr(value)?;
-                let above = compare(BinaryOp::GreaterOrEqual, value.clone(), self.expr(low)?);
-                let below = compare(BinaryOp::LessOrEqual, value, self.expr(high)?);
-                negate(*negated, fold(Expr::And(vec![above, below])))
+                let (value, low, high) = (self.boxed(value)?, self.boxed(low)?, self.boxed(high)?);
+                negate(*negated, self.fold(Expr::Between(value, low, high)))
             }
             ExprKind::Like { value, pattern, escape, negated } => {
                 let escape = escape.as_ref().map(|escape| self.boxed(escape)).transpose()?;
-                let like = Expr::Like(self.boxed(value)?, self.boxed(pattern)?, escape);
-                negate(*negated, fold(like))
+                let like = like(self.boxed(value)?, self.boxed(pattern)?, escape);
+                negate(*negated, self.fold(like))
             }
             ExprKind::Call { name, udf: true, args } => Expr::Udf(name.clone(), self.all(args)?),
             ExprKind::Call { name, udf: false, args } => self.call(expr, name, args)?,
             ExprKind::Subquery(kind, query) => self.subquery(*kind, query)?,
         };
-        Ok(fold(compiled))
+        Ok(self.fold(compiled))
     }
 
     fn boxed(&mut self, expr: &ast::Expr) -> Result<Box<Expr>> {
@@ -163,7 +162,7 @@ impl Compiler<'_> {
     pub(super) fn step(&mut self, base: Expr, step: &Step) -> Expr {
         match (base, step) {
             (Expr::Item, Step::Name(name)) => {
-                let field = Expr::Field(self.field(name), Vec::new());
+                let field = Expr::Field(self.fields.add(name), Vec::new());
                 match self.computed.iter().find(|(computed, _)| computed == name) {
                     Some((_, text)) => self.computed_property(field, &text.clone()),
                     None => field,
@@ -324,8 +323,20 @@ fn in_list(needle: Box<Expr>, list: Vec<Expr>) -> Expr {
     }
 }
 
-fn compare(op: BinaryOp, a: Expr, b: Expr) -> Expr {
-    fold(Expr::Binary(op, a.into(), b.into()))
+/// LIKE, with its pattern read now if it is known now.
+fn like(value: Box<Expr>, pattern: Box<Expr>, escape: Option<Box<Expr>>) -> Expr {
+    let known = match (&*pattern, escape.as_deref()) {
+        (Expr::Constant(Some(Json::String(text))), None) => Some(Pattern::new(text, None)),
+        (Expr::Constant(Some(Json::String(text))), Some(Expr::Constant(Some(escape)))) => {
+            let escape = single_char(&Value::literal(escape));
+            escape.map(|escape| Pattern::new(text, Some(escape)))
+        }
+        _ => None,
+    };
+    match known {
+        Some(known) => Expr::Like(value, known),
+        None => Expr::LikeComputed(value, pattern, escape),
+    }
 }
 
 fn negate(negated: bool, expr: Expr) -> Expr {

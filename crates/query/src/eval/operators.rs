@@ -35,6 +35,17 @@ pub fn binary<'a>(op: BinaryOp, a: &Value<'a>, b: &Value<'a>) -> Value<'a> {
     }
 }
 
+/// Whether a value is at least one other and at most a third, as AND would join the two.
+pub fn between<'a>(value: &Value<'a>, low: &Value<'a>, high: &Value<'a>) -> Value<'a> {
+    let above = value.compare_same_type(low).map(Ordering::is_ge);
+    let below = value.compare_same_type(high).map(Ordering::is_le);
+    match (above, below) {
+        (Some(false), _) | (_, Some(false)) => false.into(),
+        (Some(true), Some(true)) => true.into(),
+        _ => Value::Undefined,
+    }
+}
+
 /// Undefined if either side is; otherwise values of different types simply differ.
 fn equality<'a>(a: &Value<'a>, b: &Value<'a>) -> Value<'a> {
     if a.is_undefined() || b.is_undefined() {

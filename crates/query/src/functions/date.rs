@@ -4,12 +4,12 @@
 //! date, or lies outside the years 1 to 9999, is undefined.
 
 use super::calendar::{Moment, Part, TICKS_PER_MILLI};
-use super::{Function, Host, impure, pure};
+use super::{Function, Host, pure, timely};
 use crate::value::Value;
 
 /// The family's table.
 pub const FUNCTIONS: &[Function] = &[
-    impure("AGO", (2, 2), |host, args| shifted(&now(host), &args[0], &args[1], -1.0)),
+    timely("AGO", (2, 2), |host, args| shifted(&now(host), &args[0], &args[1], -1.0)),
     pure("DATETIMEADD", (3, 3), |_, args| match moment(&args[2]) {
         Some(moment) => shifted(&moment, &args[0], &args[1], 1.0),
         None => Value::Undefined,
@@ -28,15 +28,15 @@ pub const FUNCTIONS: &[Function] = &[
     pure("DATETIMETOTICKS", (1, 1), |_, args| moment(&args[0]).map(|m| m.ticks).into()),
     pure("DATETIMETOTIMESTAMP", (1, 1), |_, args| moment(&args[0]).map(|m| m.millis()).into()),
     pure("DAY", (1, 1), |_, args| moment(&args[0]).map(|m| m.part(Part::Day)).into()),
-    impure("GETCURRENTDATETIME", (0, 0), |host, _| now(host).to_string().into()),
-    impure("GETCURRENTDATETIMESTATIC", (0, 0), |host, _| now(host).to_string().into()),
-    impure("GETCURRENTTICKS", (0, 0), |host, _| now(host).ticks.into()),
-    impure("GETCURRENTTICKSSTATIC", (0, 0), |host, _| now(host).ticks.into()),
-    impure("GETCURRENTTIMESTAMP", (0, 0), |host, _| host.now_millis.into()),
-    impure("GETCURRENTTIMESTAMPSTATIC", (0, 0), |host, _| host.now_millis.into()),
+    timely("GETCURRENTDATETIME", (0, 0), |host, _| now(host).to_string().into()),
+    timely("GETCURRENTDATETIMESTATIC", (0, 0), |host, _| now(host).to_string().into()),
+    timely("GETCURRENTTICKS", (0, 0), |host, _| now(host).ticks.into()),
+    timely("GETCURRENTTICKSSTATIC", (0, 0), |host, _| now(host).ticks.into()),
+    timely("GETCURRENTTIMESTAMP", (0, 0), |host, _| host.now_millis.into()),
+    timely("GETCURRENTTIMESTAMPSTATIC", (0, 0), |host, _| host.now_millis.into()),
     pure("IS_DATETIME", (1, 1), |_, args| moment(&args[0]).is_some().into()),
     pure("MONTH", (1, 1), |_, args| moment(&args[0]).map(|m| m.part(Part::Month)).into()),
-    impure("NOW", (0, 2), |host, args| match args {
+    timely("NOW", (0, 2), |host, args| match args {
         [] => now(host).to_string().into(),
         [part, amount] => shifted(&now(host), part, amount, 1.0),
         _ => Value::Undefined,

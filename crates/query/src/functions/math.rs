@@ -1,6 +1,6 @@
 //! ABS to TRUNC: arithmetic on doubles. What is not a number, in or out, is undefined.
 
-use super::{Function, Host, impure, pure};
+use super::{Depends, Function, Host, pure};
 use crate::value::Value;
 
 /// The family's table.
@@ -22,7 +22,7 @@ pub const FUNCTIONS: &[Function] = &[
     pure("PI", (0, 0), |_, _| std::f64::consts::PI.into()),
     pure("POWER", (2, 2), |_, args| binary(args, f64::powf)),
     pure("RADIANS", (1, 1), |_, args| unary(args, f64::to_radians)),
-    impure("RAND", (0, 0), |host, _| host.random().into()),
+    Function { depends: Depends::Chance, ..pure("RAND", (0, 0), |host, _| host.random().into()) },
     pure("ROUND", (1, 2), round),
     pure("SIGN", (1, 1), |_, args| unary(args, sign)),
     pure("SIN", (1, 1), |_, args| unary(args, f64::sin)),

@@ -1,14 +1,12 @@
-//! From WHERE to conditions on single paths, which an index can answer.
-//!
-//! Everything here errs on one side: a condition may let through more than WHERE does, never less.
+//! Conditions on single paths, which an index can answer, and how they combine.
+
+use std::collections::HashMap;
+use std::fmt;
 
 use model::value::equal;
-use serde_json::{Value as Json, json};
+use serde_json::Value as Json;
 
 use super::range::{Range, intersect, normalize};
-use crate::expr::{Block, Expr, SourceRows};
-use crate::functions::like;
-use crate::sql::ast::{BinaryOp, Step, SubqueryKind};
 
 /// What an item must meet to be in the result.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,28 +24,6 @@ pub enum Condition {
     And(Vec<Condition>),
     /// One of these.
     Or(Vec<Condition>),
-}
-
-/// The condition of a block's WHERE, and whether it is all of it.
-pub fn of_block(block: &Block, fields: &[String]) -> (Condition, bool) {
-    let mut paths = Paths { fields, slots: Vec::new() };
-    paths.enter(block);
-    // Unless each item is one row, an item that passes may have rows that do not, or none.
-    let items_are_rows = reads_whole_items(block);
-    let Some(filter) = &block.filter else { return (Condition::All, items_are_rows) };
-    let (condition, exact) = paths.condition(filter);
-    (condition, exact && items_are_rows)
-}
-
-/// Whether each item is exactly one row: a plain `FROM c`.
-pub fn reads_whole_items(block: &Block) -> bool {
-    matches!(block.sources.as_slice(), [source] if matches!(source.rows, SourceRows::Item))
-}
-
-/// The path of an expression that an index on single values can sort by.
-pub fn indexed_path(expr: &Expr, fields: &[String]) -> Option<String> {
-    let (path, whole) = Paths { fields, slots: Vec::new() }.path(expr)?;
-    whole.then(|| path + "/?")
 }
 
 /// How many combinations of pinned values are worth looking up.
@@ -103,6 +79,9 @@ impl Condition {
                             values.push(value);
                         }
                     }
+                    if values.len() > PINNED_MAX {
+                        return None;
+                    }
                 }
                 Some(values)
             }
@@ -110,321 +89,104 @@ impl Condition {
         }
     }
 
-    fn and(all: Vec<Condition>) -> Condition {
-        let mut flat: Vec<Condition> = Vec::new();
-        for condition in all {
+    /// All of these, as one. Two on one path become one, unless it goes through an array: there
+    /// different elements may meet them.
+    pub fn and(all: Vec<Condition>) -> Condition {
+        let mut parts = Parts::default();
+        for condition in
+            flat(all, |c| if let Condition::And(inner) = c { Ok(inner) } else { Err(c) })
+        {
             match condition {
                 Condition::All => {}
                 Condition::Nothing => return Condition::Nothing,
-                Condition::And(inner) => inner.into_iter().for_each(|c| narrow(&mut flat, c)),
-                other => narrow(&mut flat, other),
+                Condition::Path(path, ranges) if !path.contains("/[]") => {
+                    parts.merge(path, ranges, |known, more| *known = intersect(known, &more));
+                }
+                other => parts.all.push(other),
             }
         }
         let empty = |c: &Condition| matches!(c, Condition::Path(_, ranges) if ranges.is_empty());
-        if flat.iter().any(empty) {
+        if parts.all.iter().any(empty) {
             return Condition::Nothing;
         }
-        match flat.len() {
-            0 => Condition::All,
-            1 => flat.remove(0),
-            _ => Condition::And(flat),
-        }
+        parts.join(Condition::All, Condition::And)
     }
 
-    fn or(any: Vec<Condition>) -> Condition {
-        let mut flat: Vec<Condition> = Vec::new();
-        for condition in any {
+    /// One of these, as one. Two on one path become one.
+    pub fn or(any: Vec<Condition>) -> Condition {
+        let mut parts = Parts::default();
+        for condition in
+            flat(any, |c| if let Condition::Or(inner) = c { Ok(inner) } else { Err(c) })
+        {
             match condition {
                 Condition::All => return Condition::All,
                 Condition::Nothing => {}
-                Condition::Or(inner) => inner.into_iter().for_each(|c| widen(&mut flat, c)),
-                other => widen(&mut flat, other),
+                Condition::Path(path, ranges) => parts.merge(path, ranges, Vec::extend),
+                other => parts.all.push(other),
             }
         }
-        match flat.len() {
-            0 => Condition::Nothing,
-            1 => flat.remove(0),
-            _ => Condition::Or(flat),
+        for part in &mut parts.all {
+            if let Condition::Path(_, ranges) = part {
+                *ranges = normalize(std::mem::take(ranges));
+            }
+        }
+        parts.join(Condition::Nothing, Condition::Or)
+    }
+}
+
+/// The conditions with those inside others of the same kind laid open.
+fn flat(
+    conditions: Vec<Condition>,
+    inner: fn(Condition) -> Result<Vec<Condition>, Condition>,
+) -> impl Iterator<Item = Condition> {
+    conditions.into_iter().flat_map(move |c| inner(c).unwrap_or_else(|c| vec![c]))
+}
+
+/// Conditions to be joined, each path once.
+#[derive(Default)]
+struct Parts {
+    all: Vec<Condition>,
+    paths: HashMap<String, usize>,
+}
+
+impl Parts {
+    /// Adds ranges of a path to those that are known, or as they are.
+    fn merge(&mut self, path: String, ranges: Vec<Range>, add: fn(&mut Vec<Range>, Vec<Range>)) {
+        match self.paths.get(&path).map(|place| &mut self.all[*place]) {
+            Some(Condition::Path(_, known)) => add(known, ranges),
+            _ => {
+                self.paths.insert(path.clone(), self.all.len());
+                self.all.push(Condition::Path(path, ranges));
+            }
+        }
+    }
+
+    fn join(mut self, none: Condition, many: fn(Vec<Condition>) -> Condition) -> Condition {
+        match self.all.len() {
+            0 => none,
+            1 => self.all.remove(0),
+            _ => many(self.all),
         }
     }
 }
 
-/// Adds a condition to several that must all hold. Two on one path become one, unless it goes
-/// through an array: there different elements may meet them.
-fn narrow(all: &mut Vec<Condition>, condition: Condition) {
-    if let Condition::Path(path, ranges) = &condition
-        && !path.contains("/[]")
-    {
-        for known in all.iter_mut() {
-            if let Condition::Path(same, others) = known
-                && same == path
-            {
-                *others = intersect(others, ranges);
-                return;
-            }
-        }
-    }
-    all.push(condition);
-}
-
-/// Adds a condition to several of which one must hold; two on one path become one.
-fn widen(any: &mut Vec<Condition>, condition: Condition) {
-    if let Condition::Path(path, ranges) = &condition {
-        for known in any.iter_mut() {
-            if let Condition::Path(same, others) = known
-                && same == path
-            {
-                others.extend(ranges.iter().cloned());
-                *others = normalize(std::mem::take(others));
-                return;
-            }
-        }
-    }
-    any.push(condition);
-}
-
-/// Knows which paths the sources of a block stand for.
-struct Paths<'q> {
-    fields: &'q [String],
-    slots: Vec<(usize, String)>,
-}
-
-impl Paths<'_> {
-    /// Learns the sources of a block.
-    fn enter(&mut self, block: &Block) {
-        for source in &block.sources {
-            let path = match &source.rows {
-                SourceRows::Elements(expr) => self.path(expr).map(|(path, _)| path + "/[]"),
-                SourceRows::Value(expr) => self.path(expr).map(|(path, _)| path),
-                _ => None,
-            };
-            if let (Some(slot), Some(path)) = (source.slot, path) {
-                self.slots.push((slot, path));
-            }
-        }
-    }
-
-    /// The path that an expression reads, and whether it is the whole story: a path into an array
-    /// stands for all its elements.
-    fn path(&self, expr: &Expr) -> Option<(String, bool)> {
-        match expr {
-            Expr::Field(field, steps) => {
-                let mut path = segment(self.fields.get(*field)?);
-                let mut whole = true;
-                for step in steps {
-                    match step {
-                        Step::Name(name) => path.push_str(&segment(name)),
-                        Step::Index(_) => {
-                            path.push_str("/[]");
-                            whole = false;
-                        }
-                    }
-                }
-                Some((path, whole))
-            }
-            Expr::Slot(slot) => {
-                let (_, path) = self.slots.iter().find(|(known, _)| known == slot)?;
-                Some((path.clone(), false))
-            }
-            Expr::Member(base, name) => {
-                let (path, whole) = self.path(base)?;
-                Some((path + &segment(name), whole))
-            }
-            Expr::Index(base, index) => match **index {
-                Expr::Constant(Some(Json::Number(_))) => Some((self.path(base)?.0 + "/[]", false)),
-                _ => None,
-            },
-            _ => None,
-        }
-    }
-
-    /// The condition under which an expression can be true, and whether it then is.
-    fn condition(&self, expr: &Expr) -> (Condition, bool) {
-        match expr {
-            Expr::Constant(Some(Json::Bool(true))) => (Condition::All, true),
-            Expr::Constant(_) => (Condition::Nothing, true),
-            Expr::And(all) => {
-                let (all, exact) = self.conditions(all);
-                (Condition::and(all), exact)
-            }
-            Expr::Or(any) => {
-                let (any, exact) = self.conditions(any);
-                (Condition::or(any), exact)
-            }
-            Expr::Binary(op, a, b) => self.comparison(*op, a, b).unwrap_or(ANY),
-            Expr::In(needle, list) => {
-                let values = list.iter().map(constant).collect::<Option<Vec<&Json>>>();
-                values.map_or(ANY, |values| self.one_of(needle, &values))
-            }
-            Expr::InSet(needle, _, values) => {
-                self.one_of(needle, &values.iter().collect::<Vec<_>>())
-            }
-            Expr::Like(value, pattern, escape) => {
-                self.like(value, pattern, escape.as_deref()).unwrap_or(ANY)
-            }
-            Expr::Call(function, args) => self.call(function.name, args).unwrap_or(ANY),
-            // A bare path is true where it is true.
-            Expr::Field(..) | Expr::Slot(_) | Expr::Member(..) => {
-                self.ranges(expr, vec![Range::point(json!(true))]).unwrap_or(ANY)
-            }
-            Expr::Subquery(SubqueryKind::Exists, block) => self.exists(block),
-            _ => ANY,
-        }
-    }
-
-    fn conditions(&self, exprs: &[Expr]) -> (Vec<Condition>, bool) {
-        let parts: Vec<_> = exprs.iter().map(|expr| self.condition(expr)).collect();
-        let exact = parts.iter().all(|(_, exact)| *exact);
-        (parts.into_iter().map(|(condition, _)| condition).collect(), exact)
-    }
-
-    /// A path with a value in these ranges.
-    fn ranges(&self, expr: &Expr, ranges: Vec<Range>) -> Option<(Condition, bool)> {
-        let (path, whole) = self.path(expr)?;
-        let ranges = normalize(ranges);
-        if ranges.is_empty() {
-            return Some((Condition::Nothing, true));
-        }
-        Some((Condition::Path(path + "/?", ranges), whole))
-    }
-
-    fn comparison(&self, op: BinaryOp, a: &Expr, b: &Expr) -> Option<(Condition, bool)> {
-        let (expr, op, value) = match (constant(a), constant(b)) {
-            (None, Some(value)) => (a, op, value),
-            (Some(value), None) => (b, mirrored(op), value),
-            _ => return None,
+/// Such as `(/a/? in 1 | (5, 7] and /b defined)`.
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let join = |f: &mut fmt::Formatter<'_>, all: &[Condition], word: &str| {
+            let parts: Vec<String> = all.iter().map(Condition::to_string).collect();
+            write!(f, "({})", parts.join(word))
         };
-        let range = match op {
-            BinaryOp::Equal => Range::same_type(value).map(|_| Range::point(value.clone())),
-            BinaryOp::Less => Range::below(value, false),
-            BinaryOp::LessOrEqual => Range::below(value, true),
-            BinaryOp::Greater => Range::above(value, false),
-            BinaryOp::GreaterOrEqual => Range::above(value, true),
-            BinaryOp::NotEqual => None,
-            _ => return None,
-        };
-        match range {
-            Some(range) => self.ranges(expr, vec![range]),
-            // What differs from something, or equals an array or object, is at least there.
-            None if matches!(op, BinaryOp::Equal | BinaryOp::NotEqual) => self.defined(expr, false),
-            // Nothing is less or more than an array or object.
-            None => self.path(expr).map(|_| (Condition::Nothing, true)),
-        }
-    }
-
-    fn defined(&self, expr: &Expr, exact: bool) -> Option<(Condition, bool)> {
-        let (path, whole) = self.path(expr)?;
-        Some((Condition::Defined(path), exact && whole))
-    }
-
-    fn one_of(&self, needle: &Expr, values: &[&Json]) -> (Condition, bool) {
-        if values.iter().any(|value| Range::same_type(value).is_none()) {
-            return self.defined(needle, false).unwrap_or(ANY);
-        }
-        let points = values.iter().map(|value| Range::point((*value).clone())).collect();
-        self.ranges(needle, points).unwrap_or(ANY)
-    }
-
-    fn like(
-        &self,
-        value: &Expr,
-        pattern: &Expr,
-        escape: Option<&Expr>,
-    ) -> Option<(Condition, bool)> {
-        let escape = match escape {
-            None => None,
-            Some(escape) => Some(constant(escape)?.as_str()?.chars().next()?),
-        };
-        let (prefix, anything_follows) = like::prefix(constant(pattern)?.as_str()?, escape);
-        let (condition, exact) = self.ranges(value, vec![Range::prefix(&prefix)])?;
-        Some((condition, exact && anything_follows))
-    }
-
-    fn call(&self, name: &str, args: &[Expr]) -> Option<(Condition, bool)> {
-        let of_type = |example: Json| -> Option<(Condition, bool)> {
-            self.ranges(args.first()?, vec![Range::same_type(&example)?])
-        };
-        match name {
-            "IS_DEFINED" => self.defined(args.first()?, true),
-            "IS_NULL" => of_type(Json::Null),
-            "IS_BOOL" | "IS_BOOLEAN" => of_type(json!(true)),
-            "IS_NUMBER" | "IS_FINITE_NUMBER" => of_type(json!(0)),
-            "IS_STRING" => of_type(json!("")),
-            "IS_ARRAY" | "IS_OBJECT" | "IS_PRIMITIVE" => self.defined(args.first()?, false),
-            "IS_INTEGER" => of_type(json!(0)).map(|(condition, _)| (condition, false)),
-            "STARTSWITH" | "STRINGEQUALS" => {
-                let text = constant(args.get(1)?)?.as_str()?;
-                let range = match args.get(2).map(constant) {
-                    None | Some(Some(Json::Bool(false))) if name == "STARTSWITH" => {
-                        Range::prefix(text)
-                    }
-                    None | Some(Some(Json::Bool(false))) => Range::point(json!(text)),
-                    _ => {
-                        let (condition, _) = self.strings(args)?;
-                        return Some((condition, false));
-                    }
-                };
-                self.ranges(&args[0], vec![range])
+        match self {
+            Condition::All => f.write_str("all"),
+            Condition::Nothing => f.write_str("nothing"),
+            Condition::Defined(path) => write!(f, "{path} defined"),
+            Condition::And(all) => join(f, all, " and "),
+            Condition::Or(any) => join(f, any, " or "),
+            Condition::Path(path, ranges) => {
+                let ranges: Vec<String> = ranges.iter().map(Range::to_string).collect();
+                write!(f, "{path} in {}", ranges.join(" | "))
             }
-            "CONTAINS" | "ENDSWITH" | "REGEXMATCH" | "FULLTEXTCONTAINS" => {
-                self.strings(args).map(|(condition, _)| (condition, false))
-            }
-            "ARRAY_CONTAINS" => self.array_contains(args),
-            _ => None,
         }
     }
-
-    fn strings(&self, args: &[Expr]) -> Option<(Condition, bool)> {
-        self.ranges(args.first()?, vec![Range::same_type(&json!(""))?])
-    }
-
-    fn array_contains(&self, args: &[Expr]) -> Option<(Condition, bool)> {
-        let partial = args.get(2).is_some_and(|p| constant(p) != Some(&Json::Bool(false)));
-        if let Some(Json::Array(values)) = constant(args.first()?) {
-            let (condition, exact) = self.one_of(args.get(1)?, &values.iter().collect::<Vec<_>>());
-            return Some((condition, exact && !partial));
-        }
-        let (path, whole) = self.path(args.first()?)?;
-        let value = constant(args.get(1)?)?;
-        if Range::same_type(value).is_none() {
-            return Some((Condition::Defined(path), false));
-        }
-        let ranges = vec![Range::point(value.clone())];
-        Some((Condition::Path(path + "/[]/?", ranges), whole && !partial))
-    }
-
-    /// `EXISTS(SELECT … FROM t IN c.tags WHERE …)`: what its WHERE asks of some element.
-    fn exists(&self, block: &Block) -> (Condition, bool) {
-        let plain = block.is_streaming() && block.offset == 0;
-        let mut inner = Paths { fields: self.fields, slots: self.slots.clone() };
-        inner.enter(block);
-        match &block.filter {
-            Some(filter) if plain => (inner.condition(filter).0, false),
-            _ => ANY,
-        }
-    }
-}
-
-/// Nothing is known.
-const ANY: (Condition, bool) = (Condition::All, false);
-
-fn constant(expr: &Expr) -> Option<&Json> {
-    if let Expr::Constant(value) = expr { value.as_ref() } else { None }
-}
-
-/// The operator that says the same with its operands swapped.
-fn mirrored(op: BinaryOp) -> BinaryOp {
-    match op {
-        BinaryOp::Less => BinaryOp::Greater,
-        BinaryOp::LessOrEqual => BinaryOp::GreaterOrEqual,
-        BinaryOp::Greater => BinaryOp::Less,
-        BinaryOp::GreaterOrEqual => BinaryOp::LessOrEqual,
-        other => other,
-    }
-}
-
-/// A name in a path; quoted where it could be taken for something else.
-fn segment(name: &str) -> String {
-    let plain = !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '_');
-    if plain { format!("/{name}") } else { format!("/{}", Json::from(name)) }
 }

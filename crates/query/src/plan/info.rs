@@ -13,8 +13,10 @@ use crate::sql::print;
 /// A plan for SDKs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Info {
-    /// The `queryInfo` object.
+    /// The `queryInfo` object; null if there is a hybrid one.
     pub query_info: Json,
+    /// The `hybridSearchQueryInfo` object of ORDER BY RANK; null otherwise.
+    pub hybrid_info: Json,
     /// The features that a client needs to follow it.
     pub features: Vec<&'static str>,
 }
@@ -38,6 +40,10 @@ impl Compiled {
     fn plain_info(&self) -> Result<Info> {
         let query = &self.tree;
         let rewrite = Rewrite::new(query)?;
+        if let Some(hybrid_info) = self.hybrid_info(&rewrite) {
+            let features = features(query, &rewrite);
+            return Ok(Info { query_info: Json::Null, hybrid_info, features });
+        }
         let keys = match &query.order_by {
             Some(OrderBy::Keys(keys)) => keys.as_slice(),
             _ => &[],
@@ -68,7 +74,7 @@ impl Compiled {
         if non_streaming {
             features.push("NonStreamingOrderBy");
         }
-        Ok(Info { query_info, features })
+        Ok(Info { query_info, hybrid_info: Json::Null, features })
     }
 
     /// TOP, OFFSET and LIMIT, parameters resolved.

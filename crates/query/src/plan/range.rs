@@ -4,6 +4,7 @@
 //! `""`, excluded.
 
 use std::cmp::Ordering;
+use std::fmt;
 
 use model::value::compare_defined;
 use serde_json::{Value as Json, json};
@@ -98,10 +99,32 @@ impl Range {
     }
 }
 
-/// What is in both of two sets.
+/// A lone value, or bounds in round brackets (excluded) and square ones (included).
+impl fmt::Display for Range {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(value) = self.as_point() {
+            return write!(f, "{value}");
+        }
+        let open = if self.low.inclusive { '[' } else { '(' };
+        let close = if self.high.inclusive { ']' } else { ')' };
+        write!(f, "{open}{}, {}{close}", self.low.value, self.high.value)
+    }
+}
+
+/// What is in both of two sets, each in order and apart.
 pub fn intersect(a: &[Range], b: &[Range]) -> Vec<Range> {
-    let pairs = a.iter().flat_map(|a| b.iter().map(move |b| (a, b)));
-    normalize(pairs.filter_map(|(a, b)| a.intersection(b)).collect())
+    let (mut a, mut b) = (a.iter().peekable(), b.iter().peekable());
+    let mut both = Vec::new();
+    while let (Some(first), Some(second)) = (a.peek(), b.peek()) {
+        both.extend(first.intersection(second));
+        // The one that ends sooner meets no more of the other set.
+        if compare_high(&first.high, &second.high).is_lt() {
+            a.next()
+        } else {
+            b.next()
+        };
+    }
+    both
 }
 
 /// The same set with its ranges in order and apart.

@@ -7,7 +7,7 @@ use super::info::aggregate_of;
 use crate::compile::{column_names, is_aggregate};
 use crate::error::{Diagnostic, Result};
 use crate::expr::AggregateFunction;
-use crate::sql::ast::{Expr, ExprKind, OrderBy, Query, SelectSpec};
+use crate::sql::ast::{Expr, ExprKind, OrderBy, Query, SelectItem, SelectSpec};
 use crate::sql::print;
 
 /// What the client puts in place of this: `true`, or where to resume.
@@ -111,12 +111,25 @@ impl<'q> Rewrite<'q> {
 
     fn sorted(&self, keys: &[&Expr], offset_limit: Option<(u64, u64)>) -> String {
         let query = self.query;
-        let root = query.from.as_ref().map(|from| {
-            let first = &from.first;
-            let named = first.alias.clone();
-            named.unwrap_or_else(|| print::from(from))
-        });
-        let root = root.unwrap_or_else(|| "c".to_owned());
+        let SortedParts { root, from, filter, payload } = self.sorted_parts();
+        let distinct = if query.select.distinct { "DISTINCT " } else { "" };
+        let top = query.select.top.as_ref().map(|top| format!("TOP {} ", print::expr(top)));
+        let top = top.unwrap_or_default();
+        let items = items(keys);
+        let by = print::order_by(query);
+        let page = offset_limit.map_or(String::new(), |(offset, limit)| first_rows(offset, limit));
+        format!(
+            "SELECT {distinct}{top}{root}._rid, {items} AS orderByItems, {payload} AS payload \
+             FROM {from} WHERE {filter}{by}{page}"
+        )
+    }
+
+    /// What every text whose rows are merged in order is made of.
+    pub fn sorted_parts(&self) -> SortedParts {
+        let query = self.query;
+        let from = query.from.as_ref().map(print::from).unwrap_or_default();
+        let alias = query.from.as_ref().and_then(|from| from.first.alias.clone());
+        let root = alias.unwrap_or_else(|| from.clone());
         let mut filter = format!("({RESUME_FILTER})");
         if let Some(own) = &query.filter {
             filter = format!("({} AND {filter})", print::expr(own));
@@ -130,25 +143,27 @@ impl<'q> Rewrite<'q> {
             }
             SelectSpec::List(items) => {
                 let names = column_names(items, query.select.span).unwrap_or_default();
-                let members = names.iter().zip(items);
-                let members = members.map(|(name, item)| {
+                let member = |(name, item): (&String, &SelectItem)| {
                     format!("{}: {}", print::string(name), print::expr(&item.expr))
-                });
-                format!("{{{}}}", members.collect::<Vec<_>>().join(", "))
+                };
+                let members: Vec<String> = names.iter().zip(items).map(member).collect();
+                format!("{{{}}}", members.join(", "))
             }
         };
-        let distinct = if query.select.distinct { "DISTINCT " } else { "" };
-        let top = query.select.top.as_ref().map(|top| format!("TOP {} ", print::expr(top)));
-        let top = top.unwrap_or_default();
-        let items = items(keys);
-        let from = query.from.as_ref().map(print::from).unwrap_or_default();
-        let by = print::order_by(query);
-        let page = offset_limit.map_or(String::new(), |(offset, limit)| first_rows(offset, limit));
-        format!(
-            "SELECT {distinct}{top}{root}._rid, {items} AS orderByItems, {payload} AS payload \
-             FROM {from} WHERE {filter}{by}{page}"
-        )
+        SortedParts { root, from, filter, payload }
     }
+}
+
+/// The parts of a text whose rows are merged in order.
+pub struct SortedParts {
+    /// The name of the item.
+    pub root: String,
+    /// FROM.
+    pub from: String,
+    /// WHERE, with the place for a resume filter.
+    pub filter: String,
+    /// What the client is given in the end.
+    pub payload: String,
 }
 
 /// `[{"item": key}, …]`.

@@ -87,7 +87,10 @@ const RESERVED: [&str; 31] = [
 ];
 
 /// How deep parentheses, arrays, objects and subqueries may nest.
-const NESTING_MAX: u32 = 80;
+const NESTING_MAX: u32 = 128;
+
+/// How many levels a subquery counts for, since it takes that much more stack to run.
+const SUBQUERY_LEVELS: u32 = 4;
 
 struct Parser<'a> {
     text: &'a str,
@@ -120,9 +123,9 @@ impl Parser<'_> {
 
     /// A query in parentheses whose opening one has been read.
     fn subquery(&mut self) -> Parsed<Box<Query>> {
-        let query = self.nested(Self::query)?;
+        let query = self.nested(SUBQUERY_LEVELS, |parser| parser.query().map(Box::new))?;
         self.expect_symbol(")")?;
-        Ok(Box::new(query))
+        Ok(query)
     }
 
     fn select(&mut self) -> Parsed<Select> {
@@ -252,14 +255,14 @@ impl Parser<'_> {
         Ok(items)
     }
 
-    /// Runs a rule one level further in.
-    fn nested<T>(&mut self, rule: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
-        self.nesting += 1;
+    /// Runs a rule so many levels further in.
+    fn nested<T>(&mut self, levels: u32, rule: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
+        self.nesting += levels;
         if self.nesting > NESTING_MAX {
             return Err(too_deep(self.span()));
         }
         let result = rule(self);
-        self.nesting -= 1;
+        self.nesting -= levels;
         result
     }
 

@@ -151,6 +151,11 @@ fn write_expr(out: &mut String, expr: &Expr) -> fmt::Result {
         }
         ExprKind::String(s) => out.write_str(&string(s)),
         ExprKind::Parameter(name) | ExprKind::Name(name) => out.write_str(name),
+        // Without parentheses the dot would be taken for a decimal point.
+        ExprKind::Member(base, name) if matches!(base.kind, ExprKind::Number(_)) => {
+            write!(out, "({})", self::expr(base))?;
+            write_member(out, name)
+        }
         ExprKind::Member(base, name) => {
             write_expr(out, base)?;
             write_member(out, name)

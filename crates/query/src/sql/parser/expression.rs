@@ -3,6 +3,9 @@
 //! From loose to tight: `? :`, `??`, OR, AND, NOT, comparisons with IN, BETWEEN and LIKE, `|`, `^`,
 //! `&`, shifts, `+ - ||`, `* / %`, the unary operators, and steps into a value.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
 use serde_json::Number;
 
 use super::{Parsed, Parser, is_reserved, too_deep};
@@ -11,18 +14,25 @@ use crate::sql::ast::{BinaryOp, Expr, ExprKind, SubqueryKind, UnaryOp};
 use crate::sql::lexer::Kind;
 
 /// How deep an expression may be; it bounds every later walk.
-const DEPTH_MAX: u16 = 200;
+const DEPTH_MAX: u16 = 128;
 
 impl Parser<'_> {
     pub(super) fn expression(&mut self) -> Parsed<Expr> {
-        self.nested(Self::conditional)
+        self.nested(1, Self::conditional)
     }
 
     fn conditional(&mut self) -> Parsed<Expr> {
-        let condition = self.coalesce()?;
-        if !self.symbol("?") {
-            return Ok(condition);
+        let mut left = self.logical()?;
+        while self.symbol("??") {
+            let right = self.logical()?;
+            let (span, depth) = (left.span, left.depth.max(right.depth));
+            left = self.node(span, depth, ExprKind::Coalesce(left.into(), right.into()))?;
         }
+        if self.symbol("?") { self.branches(left) } else { Ok(left) }
+    }
+
+    /// What follows `condition ?`.
+    fn branches(&mut self, condition: Expr) -> Parsed<Expr> {
         let then = self.expression()?;
         self.expect_symbol(":")?;
         let otherwise = self.expression()?;
@@ -32,56 +42,38 @@ impl Parser<'_> {
         self.node(span, depth, kind)
     }
 
-    fn coalesce(&mut self) -> Parsed<Expr> {
-        let mut left = self.or()?;
-        while self.symbol("??") {
-            let right = self.or()?;
-            let (span, depth) = (left.span, left.depth.max(right.depth));
-            left = self.node(span, depth, ExprKind::Coalesce(left.into(), right.into()))?;
+    /// `a AND b OR c …`. Operands of one kind become one flat node, so that the long filters that
+    /// programs write stay shallow.
+    fn logical(&mut self) -> Parsed<Expr> {
+        let mut alternatives = Vec::new();
+        loop {
+            let mut all = vec![self.comparison()?];
+            while self.keyword("AND") {
+                all.push(self.comparison()?);
+            }
+            alternatives.push(self.joined(all, ExprKind::And)?);
+            if !self.keyword("OR") {
+                return self.joined(alternatives, ExprKind::Or);
+            }
         }
-        Ok(left)
     }
 
-    fn or(&mut self) -> Parsed<Expr> {
-        self.chain("OR", Self::and, ExprKind::Or)
-    }
-
-    fn and(&mut self) -> Parsed<Expr> {
-        self.chain("AND", Self::not, ExprKind::And)
-    }
-
-    /// `a WORD b WORD …` as one flat node, so that long generated filters stay shallow.
-    fn chain(
-        &mut self,
-        word: &str,
-        operand: fn(&mut Self) -> Parsed<Expr>,
-        make: fn(Vec<Expr>) -> ExprKind,
-    ) -> Parsed<Expr> {
-        let first = operand(self)?;
-        if !self.peek_keyword(word) {
-            return Ok(first);
+    /// Several operands as one node; one operand as itself.
+    fn joined(&self, mut operands: Vec<Expr>, make: fn(Vec<Expr>) -> ExprKind) -> Parsed<Expr> {
+        if operands.len() == 1 {
+            return Ok(operands.remove(0));
         }
-        let (span, mut depth) = (first.span, first.depth);
-        let mut operands = vec![first];
-        while self.keyword(word) {
-            let next = operand(self)?;
-            depth = depth.max(next.depth);
-            operands.push(next);
-        }
+        let span = operands[0].span;
+        let depth = deepest(&operands);
         self.node(span, depth, make(operands))
     }
 
-    fn not(&mut self) -> Parsed<Expr> {
-        let span = self.span();
-        if !self.keyword("NOT") {
-            return self.comparison();
-        }
-        let operand = self.nested(Self::not)?;
-        let depth = operand.depth;
-        self.node(span, depth, ExprKind::Unary(UnaryOp::Not, operand.into()))
-    }
-
     fn comparison(&mut self) -> Parsed<Expr> {
+        let mut negations = Vec::new();
+        while self.peek_keyword("NOT") {
+            negations.push((UnaryOp::Not, self.span()));
+            self.at += 1;
+        }
         let mut left = self.binary(0)?;
         loop {
             let negated = self.peek_keyword("NOT");
@@ -95,13 +87,26 @@ impl Parser<'_> {
             } else if negated {
                 return Err(self.unexpected());
             } else if let Some(op) = self.comparison_operator() {
-                let right = self.binary(0)?;
-                let (span, depth) = (left.span, left.depth.max(right.depth));
-                self.node(span, depth, ExprKind::Binary(op, left.into(), right.into()))?
+                self.compared(op, left)?
             } else {
-                return Ok(left);
+                return self.prefixed(negations, left);
             };
         }
+    }
+
+    fn compared(&mut self, op: BinaryOp, left: Expr) -> Parsed<Expr> {
+        let right = self.binary(0)?;
+        let (span, depth) = (left.span, left.depth.max(right.depth));
+        self.node(span, depth, ExprKind::Binary(op, left.into(), right.into()))
+    }
+
+    /// An operand under the operators before it, the last of which binds first.
+    fn prefixed(&self, operators: Vec<(UnaryOp, Span)>, mut operand: Expr) -> Parsed<Expr> {
+        for (op, span) in operators.into_iter().rev() {
+            let depth = operand.depth;
+            operand = self.node(span, depth, ExprKind::Unary(op, operand.into()))?;
+        }
+        Ok(operand)
     }
 
     fn comparison_operator(&mut self) -> Option<BinaryOp> {
@@ -166,41 +171,42 @@ impl Parser<'_> {
         Ok(left)
     }
 
+    /// A value under its signs.
     fn unary(&mut self) -> Parsed<Expr> {
-        let span = self.span();
-        let op = match self.peek() {
-            Kind::Symbol("-") => UnaryOp::Minus,
-            Kind::Symbol("+") => UnaryOp::Plus,
-            Kind::Symbol("~") => UnaryOp::BitNot,
-            _ => return self.postfix(),
-        };
-        self.at += 1;
-        let operand = self.nested(Self::unary)?;
-        let depth = operand.depth;
-        self.node(span, depth, ExprKind::Unary(op, operand.into()))
+        let mut operators = Vec::new();
+        loop {
+            let op = match self.peek() {
+                Kind::Symbol("-") => UnaryOp::Minus,
+                Kind::Symbol("+") => UnaryOp::Plus,
+                Kind::Symbol("~") => UnaryOp::BitNot,
+                _ => break,
+            };
+            operators.push((op, self.span()));
+            self.at += 1;
+        }
+        let mut value = self.primary()?;
+        while self.peek_symbol(".") || self.peek_symbol("[") {
+            value = self.step(value)?;
+        }
+        self.prefixed(operators, value)
     }
 
-    /// A primary expression and the steps into it.
-    fn postfix(&mut self) -> Parsed<Expr> {
-        let mut base = self.primary()?;
-        loop {
-            let (span, depth) = (base.span, base.depth);
-            base = if self.symbol(".") {
-                let name = self.property()?;
-                self.node(span, depth, ExprKind::Member(base.into(), name))?
-            } else if self.symbol("[") {
-                let index = self.expression()?;
-                self.expect_symbol("]")?;
-                let depth = depth.max(index.depth);
-                let kind = match index.kind {
-                    ExprKind::String(name) => ExprKind::Member(base.into(), name),
-                    _ => ExprKind::Index(base.into(), index.into()),
-                };
-                self.node(span, depth, kind)?
-            } else {
-                return Ok(base);
-            };
+    /// One step into a value.
+    fn step(&mut self, base: Expr) -> Parsed<Expr> {
+        let (span, depth) = (base.span, base.depth);
+        if self.symbol(".") {
+            let name = self.property()?;
+            return self.node(span, depth, ExprKind::Member(base.into(), name));
         }
+        self.expect_symbol("[")?;
+        let index = self.expression()?;
+        self.expect_symbol("]")?;
+        let depth = depth.max(index.depth);
+        let kind = match index.kind {
+            ExprKind::String(name) => ExprKind::Member(base.into(), name),
+            _ => ExprKind::Index(base.into(), index.into()),
+        };
+        self.node(span, depth, kind)
     }
 
     pub(super) fn primary(&mut self) -> Parsed<Expr> {
@@ -215,19 +221,34 @@ impl Parser<'_> {
             Kind::Parameter(name) => ExprKind::Parameter(name),
             Kind::Word(word) => return self.word(span, word),
             Kind::Symbol("(") => return self.parenthesis(span),
-            Kind::Symbol("[") => {
-                let items = self.items("]", Self::expression)?;
-                let depth = deepest(&items);
-                return self.node(span, depth, ExprKind::Array(items));
-            }
-            Kind::Symbol("{") => {
-                let members = self.items("}", Self::member)?;
-                let depth = members.iter().map(|(_, value)| value.depth).max().unwrap_or(0);
-                return self.node(span, depth, ExprKind::Object(members));
-            }
+            Kind::Symbol("[") => return self.array(span),
+            Kind::Symbol("{") => return self.object(span),
             _ => return Err(self.unexpected_last()),
         };
         self.node(span, 0, kind)
+    }
+
+    fn array(&mut self, span: Span) -> Parsed<Expr> {
+        let items = self.items("]", Self::expression)?;
+        let depth = deepest(&items);
+        self.node(span, depth, ExprKind::Array(items))
+    }
+
+    fn object(&mut self, span: Span) -> Parsed<Expr> {
+        let mut members: Vec<(String, Expr)> = Vec::new();
+        let mut places: HashMap<String, usize> = HashMap::new();
+        for (name, value) in self.items("}", Self::member)? {
+            // Of two members with one name the last counts.
+            match places.entry(name.clone()) {
+                Entry::Occupied(place) => members[*place.get()].1 = value,
+                Entry::Vacant(place) => {
+                    place.insert(members.len());
+                    members.push((name, value));
+                }
+            }
+        }
+        let depth = members.iter().map(|(_, value)| value.depth).max().unwrap_or(0);
+        self.node(span, depth, ExprKind::Object(members))
     }
 
     fn parenthesis(&mut self, span: Span) -> Parsed<Expr> {
