@@ -224,30 +224,45 @@ fn push_joined<'p>(parts: impl Iterator<Item = &'p str>, out: &mut Vec<u8>) {
     }
 }
 
+/// The bytes of a signature.
+type Signature = [u8; 32];
+
+/// How most clients write what stands before the signature.
+const USUAL_PREFIX: &[u8] = b"type%3Dmaster%26ver%3D1.0%26sig%3D";
+
 /// The signature in `type=master&ver=1.0&sig=…`, percent-encoded or not.
-fn parse(header: &[u8]) -> Result<Vec<u8>> {
+fn parse(header: &[u8]) -> Result<Signature> {
     if header.len() > HEADER_MAX {
         return Err(malformed());
     }
     let mut bytes = Vec::with_capacity(header.len());
+    if let Some(signature) = header.strip_prefix(USUAL_PREFIX) {
+        unescape(signature, &mut bytes);
+        return decode(&bytes);
+    }
     unescape(header, &mut bytes);
     let text = std::str::from_utf8(&bytes).map_err(|_| malformed())?;
     let mut parts = text.splitn(3, '&');
     let mut part = |name: &str| parts.next()?.strip_prefix(name)?.strip_prefix('=');
-    let (kind, _version, signature) =
-        (part("type"), part("ver").ok_or_else(malformed), part("sig").ok_or_else(malformed));
-    match kind.ok_or_else(malformed)? {
-        "master" => {}
-        kind @ ("resource" | "aad") => {
-            return Err(unauthorized(format!(
-                "Sidereal does not accept tokens of type '{kind}' yet: sign with an account key."
-            )));
-        }
-        _ => return Err(malformed()),
+    let (kind, version, signature) = (part("type"), part("ver"), part("sig"));
+    match (kind, version, signature) {
+        (Some("master"), Some(_), Some(signature)) => decode(signature.as_bytes()),
+        (Some(kind @ ("resource" | "aad")), Some(_), Some(_)) => Err(unauthorized(format!(
+            "Sidereal does not accept tokens of type '{kind}' yet: sign with an account key."
+        ))),
+        _ => Err(malformed()),
     }
-    let signature = signature?;
-    let signature = signature.split(',').next().unwrap_or(signature);
-    STANDARD.decode(signature).map_err(|_| malformed())
+}
+
+/// Base64, cut at the first comma.
+fn decode(text: &[u8]) -> Result<Signature> {
+    let text = text.split(|byte| *byte == b',').next().unwrap_or(text);
+    // As long as any text that decodes to a signature, or a little longer.
+    let mut bytes = [0; 36];
+    match STANDARD.decode_slice(text, &mut bytes) {
+        Ok(length) => bytes[..length].try_into().map_err(|_| malformed()),
+        Err(_) => Err(malformed()),
+    }
 }
 
 fn check_window(date: Timestamp, now: Timestamp) -> Result<()> {

@@ -10,19 +10,19 @@ const MONTHS: [&str; 12] =
 
 /// Reads a date, whatever the case of its letters. The name of the day is not compared with the date.
 pub(crate) fn parse(text: &str) -> Option<Timestamp> {
-    let (_, rest) = text.split_once(", ")?;
-    let mut parts = rest.split(' ');
-    let (day, month, year) = (parts.next()?, parts.next()?, parts.next()?);
-    let (time, zone) = (parts.next()?, parts.next()?);
-    if parts.next().is_some() || !zone.eq_ignore_ascii_case("GMT") {
-        return None;
-    }
-    let month = 1 + MONTHS.iter().position(|name| name.eq_ignore_ascii_case(month))? as u64;
-    let (day, year) = (digits(day, 2)?, digits(year, 4)?);
-    let mut clock = time.split(':');
+    let text: &[u8; 29] = text.as_bytes().try_into().ok()?;
+    // Each part has its place: this is read with every request.
+    let fixed = text[3..5] == *b", "
+        && [text[7], text[11], text[16], text[25]] == *b"    "
+        && [text[19], text[22]] == *b"::"
+        && text[26..].eq_ignore_ascii_case(b"GMT");
+    let month =
+        1 + MONTHS.iter().position(|name| name.as_bytes().eq_ignore_ascii_case(&text[8..11]))?
+            as u64;
+    let (day, year) = (digits(&text[5..7])?, digits(&text[12..16])?);
     let (hour, minute, second) =
-        (digits(clock.next()?, 2)?, digits(clock.next()?, 2)?, digits(clock.next()?, 2)?);
-    let legal = clock.next().is_none()
+        (digits(&text[17..19])?, digits(&text[20..22])?, digits(&text[23..25])?);
+    let legal = fixed
         && (1..=31).contains(&day)
         && year >= 1970
         && hour < 24
@@ -44,9 +44,10 @@ impl fmt::Display for HttpDate {
     }
 }
 
-fn digits(text: &str, length: usize) -> Option<u64> {
-    let plain = text.len() == length && text.bytes().all(|byte| byte.is_ascii_digit());
-    plain.then(|| text.parse().ok()).flatten()
+fn digits(text: &[u8]) -> Option<u64> {
+    text.iter().try_fold(0, |sum, digit| {
+        digit.is_ascii_digit().then(|| sum * 10 + u64::from(digit - b'0'))
+    })
 }
 
 /// Days from 1970-01-01 to a date. Years are counted from March, so that the leap day comes last.

@@ -24,6 +24,7 @@ mod error;
 mod feed;
 mod headers;
 mod items;
+mod lanes;
 mod listener;
 mod metrics;
 mod offers;

@@ -1,6 +1,6 @@
 //! Sockets: HTTP and HTTPS, versions 1.1 and 2, on one port.
 //!
-//! The first byte tells TLS from plain HTTP; ALPN, or the first three bytes, tell HTTP/2 from HTTP/1.1. Each connection is a task. There are
+//! The first byte tells TLS from plain HTTP; ALPN, or the first three bytes, tell HTTP/2 from HTTP/1.1. Each connection is a task on one of the [`Lanes`]. There are
 //! limits on connections, on heads and bodies, and on how long a client may keep us waiting
 //! ([`crate::patience`]). A stop lets running requests finish.
 
@@ -24,6 +24,7 @@ use tokio::time::{interval, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 
+use crate::lanes::Lanes;
 use crate::patience::{Activity, Counted, TICK, Watch};
 use crate::{FrontEnd, Peer};
 
@@ -69,6 +70,7 @@ pub struct Listener {
     tls: Option<TlsAcceptor>,
     front_end: Arc<FrontEnd>,
     limits: Limits,
+    lanes: Lanes,
 }
 
 impl Listener {
@@ -80,7 +82,8 @@ impl Listener {
         limits: Limits,
     ) -> io::Result<Self> {
         let socket = TcpListener::bind(address).await?;
-        Ok(Self { socket, tls: tls.map(TlsAcceptor::from), front_end, limits })
+        let lanes = Lanes::start()?;
+        Ok(Self { socket, tls: tls.map(TlsAcceptor::from), front_end, limits, lanes })
     }
 
     /// The address that was bound: the port, where any would do.
@@ -135,10 +138,19 @@ impl Listener {
         stopped: watch::Receiver<bool>,
     ) {
         let (front_end, tls) = (self.front_end.clone(), self.tls.clone());
-        tokio::spawn(async move {
+        // Out of this thread's reactor, and below into that of its lane.
+        let stream = match stream.into_std() {
+            Ok(stream) => stream,
+            Err(error) => return log::warn!("connection from {address}: {error}"),
+        };
+        self.lanes.next().spawn(async move {
             let connections = &front_end.metrics.connections;
             connections.fetch_add(1, Ordering::Relaxed);
-            if let Err(error) = connection(stream, address, tls, &front_end, stopped).await {
+            let served = match TcpStream::from_std(stream) {
+                Ok(stream) => connection(stream, address, tls, &front_end, stopped).await,
+                Err(error) => Err(error.into()),
+            };
+            if let Err(error) = served {
                 // Clients come and go as they like: nothing that an operator must know.
                 log::debug!("connection from {address}: {error}");
             }

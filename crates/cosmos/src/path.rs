@@ -85,22 +85,25 @@ impl<'p> Segments<'p> {
 /// Appends `text` with its percent-encoding undone; what is not one stays as it is.
 pub(crate) fn unescape(text: &[u8], bytes: &mut Vec<u8>) {
     let mut rest = text;
-    while let [first, tail @ ..] = rest {
-        let escaped = match (first, tail) {
-            (b'%', [high, low, ..]) => hex(*high).zip(hex(*low)),
+    while let Some(place) = rest.iter().position(|byte| *byte == b'%') {
+        let (plain, escape) = rest.split_at(place);
+        bytes.extend_from_slice(plain);
+        let digits = match escape {
+            [_, high, low, ..] => hex(*high).zip(hex(*low)),
             _ => None,
         };
-        match escaped {
+        match digits {
             Some((high, low)) => {
                 bytes.push(high << 4 | low);
-                rest = &tail[2..];
+                rest = &escape[3..];
             }
             None => {
-                bytes.push(*first);
-                rest = tail;
+                bytes.push(b'%');
+                rest = &escape[1..];
             }
         }
     }
+    bytes.extend_from_slice(rest);
 }
 
 fn hex(digit: u8) -> Option<u8> {

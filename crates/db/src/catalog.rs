@@ -242,7 +242,7 @@ impl Db {
         change.put(Key::Container(rid.number), &encode_container(&container, ttl));
         let entry = change.catalog.databases.get_mut(&database.id).ok_or(Error::OwnerNotFound)?;
         entry.containers.insert(container.settings.id.clone(), container.clone());
-        container.runtime.start(&self.engine, &self.clock, &self.alarm, vec![head]);
+        container.runtime.start(self, vec![head]);
         change.commit().await?;
         Ok(container)
     }

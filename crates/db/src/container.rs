@@ -4,19 +4,17 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use model::clock::{Clock, Timestamp};
+use model::clock::Timestamp;
 use model::resource::{ChildKind, ChildRid, ContainerRid, Etag};
 use model::ttl::TtlState;
 use serde_json::{Value, json};
-use storage::Engine;
 
-use crate::Settings;
 use crate::catalog::with_system_properties;
 use crate::charge::Bucket;
 use crate::keys::PartitionId;
 use crate::partition::{Head, Partition, TtlCell};
-use crate::purge::Alarm;
 use crate::writer::Writer;
+use crate::{Db, Settings};
 
 /// A container, as of one moment: a replace makes a new one. Holds what a request needs to reach its items.
 #[derive(Clone, Debug)]
@@ -173,27 +171,21 @@ impl Runtime {
     }
 
     /// Starts the writers of its partitions, whose heads are as given.
-    pub fn start(
-        self: &Arc<Self>,
-        engine: &Arc<dyn Engine>,
-        clock: &Arc<dyn Clock>,
-        alarm: &Arc<Alarm>,
-        heads: Vec<Head>,
-    ) {
+    pub fn start(self: &Arc<Self>, db: &Db, heads: Vec<Head>) {
         let mut partitions = Vec::with_capacity(heads.len());
         for (number, head) in heads.into_iter().enumerate() {
             let id = PartitionId { container: self.rid.number, partition: number as u32 };
             let (partition, queue) = Partition::new(id, head, self.bucket.clone());
             let partition = Arc::new(partition);
             let writer = Writer {
-                engine: engine.clone(),
-                clock: clock.clone(),
-                alarm: alarm.clone(),
+                engine: db.engine.clone(),
+                clock: db.clock.clone(),
+                alarm: db.alarm.clone(),
                 runtime: self.clone(),
                 partition: partition.clone(),
                 queue,
             };
-            tokio::spawn(writer.run());
+            db.tasks.spawn(writer.run());
             partitions.push(partition);
         }
         self.partitions.set(partitions).expect("a container is started once");

@@ -61,6 +61,8 @@ pub struct Db {
     catalog: Arc<ArcSwap<catalog::Catalog>>,
     catalog_lock: Arc<tokio::sync::Mutex<()>>,
     alarm: Arc<purge::Alarm>,
+    /// Where the writers run: requests may come from other runtimes, and these may end first.
+    tasks: tokio::runtime::Handle,
     /// The last `now` handed out, and the last one that is stored.
     now_seen: Arc<AtomicU64>,
     now_stored: Arc<AtomicU64>,

@@ -54,6 +54,7 @@ impl Db {
             catalog: Arc::new(ArcSwap::from_pointee(Catalog::default())),
             catalog_lock: Arc::default(),
             alarm: Arc::new(Alarm::default()),
+            tasks: tokio::runtime::Handle::current(),
             now_seen: Arc::new(AtomicU64::new(stored)),
             now_stored: Arc::new(AtomicU64::new(stored)),
         };
@@ -167,7 +168,7 @@ impl Db {
             self.clock.raise_to(head.now);
             heads.push(head);
         }
-        runtime.start(&self.engine, &self.clock, &self.alarm, heads);
+        runtime.start(self, heads);
         let etag = Etag { lsn: field("lsn")?, seq: 0, ts };
         Ok(Container::new(&owner.database.id, settings, (etag, ts), runtime))
     }
