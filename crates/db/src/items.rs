@@ -8,7 +8,7 @@ use model::partition_key::{Component, PartitionKey};
 use model::resource::{ChildRid, Etag, SessionToken};
 use model::ttl::{TTL_SECS_MAX, Ttl, TtlState};
 use serde_json::{Map, Value};
-use storage::{Family, Snapshot};
+use storage::Family;
 use tokio::sync::oneshot;
 
 use crate::charge::{self, RequestCharge};
@@ -218,14 +218,13 @@ impl Db {
             check_session(session, options)?;
             partition.admit(self.clock.elapsed())?;
             let horizon = container.runtime.ttl.horizon(self.now());
-            let snapshot = self.engine.snapshot();
             let key = encode_partition_key(key);
             let record = match item_number(container, id) {
                 Some(ordinal) => {
-                    let record = find_ordinal(&*snapshot, partition, ordinal).await?;
+                    let record = self.record(partition, ordinal).await?;
                     record.filter(|record| record.name.starts_with(&key))
                 }
-                None => find(&*snapshot, partition, &encode_name(&key, id)).await?,
+                None => self.find(partition, &encode_name(&key, id)).await?,
             };
             let record = record.filter(|record| horizon.is_live(record.ts, record.own_ttl));
             let record = record.ok_or(Error::NotFound)?;
@@ -413,11 +412,36 @@ impl Db {
         })
     }
 
+    /// The record under a name, dead or alive: callers apply the horizon.
+    async fn find(&self, partition: &Partition, name: &[u8]) -> Result<Option<Record>> {
+        let place = self.names.place(partition.id, name);
+        if let Some(ordinal) = self.names.guess(place)
+            && let Some(record) = self.record(partition, ordinal).await?
+            && record.name == name
+        {
+            return Ok(Some(record));
+        }
+        let snapshot = self.engine.snapshot();
+        let key = Key::Id { partition: partition.id, name }.encode();
+        let Some(ordinal) = snapshot.get(Family::Id, &key).await? else { return Ok(None) };
+        let ordinal = ordinal_of_value(&ordinal)?;
+        self.names.remember(place, ordinal);
+        let key = Key::Item { partition: partition.id, ordinal }.encode();
+        let bytes = snapshot.get(Family::Item, &key).await?;
+        Ok(bytes.map(|bytes| Record::decode(&key, bytes)).transpose()?)
+    }
+
+    /// The record with a number, dead or alive.
+    async fn record(&self, partition: &Partition, ordinal: u64) -> Result<Option<Record>> {
+        let key = Key::Item { partition: partition.id, ordinal }.encode();
+        let bytes = self.engine.get(Family::Item, &key).await?;
+        Ok(bytes.map(|bytes| Record::decode(&key, bytes)).transpose()?)
+    }
+
     /// The id that a path names: itself, or that of the item with this rid.
     async fn id_of(&self, container: &Container, id: &str) -> Result<String> {
         let Some(ordinal) = item_number(container, id) else { return Ok(id.to_owned()) };
-        let snapshot = self.engine.snapshot();
-        let record = find_ordinal(&*snapshot, container.partition(), ordinal).await?;
+        let record = self.record(container.partition(), ordinal).await?;
         let value: Value = match record {
             None => return Err(Error::NotFound),
             Some(record) => crate::writer::parse_stored(&record)?,
@@ -431,29 +455,6 @@ impl Container {
     pub(crate) fn partition(&self) -> &Partition {
         &self.runtime.partitions()[0]
     }
-}
-
-/// The record under a name, dead or alive: callers apply the horizon.
-async fn find(
-    snapshot: &dyn Snapshot,
-    partition: &Partition,
-    name: &[u8],
-) -> Result<Option<Record>> {
-    let key = Key::Id { partition: partition.id, name }.encode();
-    match snapshot.get(Family::Id, &key).await? {
-        None => Ok(None),
-        Some(ordinal) => find_ordinal(snapshot, partition, ordinal_of_value(&ordinal)?).await,
-    }
-}
-
-async fn find_ordinal(
-    snapshot: &dyn Snapshot,
-    partition: &Partition,
-    ordinal: u64,
-) -> Result<Option<Record>> {
-    let key = Key::Item { partition: partition.id, ordinal }.encode();
-    let bytes = snapshot.get(Family::Item, &key).await?;
-    Ok(bytes.map(|bytes| Record::decode(&key, bytes)).transpose()?)
 }
 
 /// The number of the item that `id` names if it is a rid of this container.

@@ -12,6 +12,7 @@ pub mod feed;
 mod index;
 pub mod items;
 mod keys;
+mod names;
 mod open;
 mod partition;
 pub mod patch;
@@ -59,6 +60,7 @@ pub struct Db {
     clock: Arc<dyn Clock>,
     options: Options,
     catalog: Arc<ArcSwap<catalog::Catalog>>,
+    names: Arc<names::Names>,
     catalog_lock: Arc<tokio::sync::Mutex<()>>,
     alarm: Arc<purge::Alarm>,
     /// Where the writers run: requests may come from other runtimes, and these may end first.

@@ -17,6 +17,7 @@ use crate::catalog::{Catalog, Database, Entry, Numbers};
 use crate::container::{Container, Runtime};
 use crate::feed::FeedEntry;
 use crate::keys::{Key, Meta, PartitionId, catalog_range, ordinal_of, partition_range};
+use crate::names::Names;
 use crate::partition::Head;
 use crate::purge::Alarm;
 use crate::throughput::Offer;
@@ -52,6 +53,7 @@ impl Db {
             clock,
             options,
             catalog: Arc::new(ArcSwap::from_pointee(Catalog::default())),
+            names: Arc::new(Names::new()),
             catalog_lock: Arc::default(),
             alarm: Arc::new(Alarm::default()),
             tasks: tokio::runtime::Handle::current(),

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use storage::{Answer, Batch, Engine, Error, Family, Snapshot, Stats};
 use tokio::sync::watch;
 
@@ -25,6 +26,10 @@ impl Guarded {
 impl Engine for Guarded {
     fn snapshot(&self) -> Box<dyn Snapshot> {
         self.engine.snapshot()
+    }
+
+    fn get(&self, family: Family, key: &[u8]) -> Answer<'_, Option<Bytes>> {
+        self.engine.get(family, key)
     }
 
     fn commit(&self, batch: Batch) -> Answer<'_, ()> {

@@ -56,6 +56,12 @@ pub trait Engine: Send + Sync {
     /// The state as of the last commit that has returned, or a later one.
     fn snapshot(&self) -> Box<dyn Snapshot>;
 
+    /// The value at `key` as of the last commit that has returned, or a later one: a snapshot for a single look.
+    fn get(&self, family: Family, key: &[u8]) -> Answer<'_, Option<Bytes>> {
+        let (snapshot, key) = (self.snapshot(), Bytes::copy_from_slice(key));
+        Box::pin(async move { snapshot.get(family, &key).await })
+    }
+
     /// Applies the writes if every check holds. Durable when it returns; visible to snapshots taken after
     /// it returns, and to none before it is durable.
     ///
