@@ -258,8 +258,13 @@ impl Raw {
             (format!("{clients} committers, a create each"), &self.many),
             (format!("one writer, {clients} creates a batch"), &self.one),
         ] {
-            let (creates, per_sync) = (mean(rates, |r| r.creates), mean(rates, |r| r.per_sync));
-            report.line(format!("| {name} | {creates:.0} | {per_sync:.1} |"));
+            report.line(format!(
+                "| {name} | {:.0} | {:.1} | {:.1} | {:.0} % |",
+                mean(rates, |rate| rate.creates),
+                mean(rates, |rate| rate.per_sync),
+                mean(rates, |rate| rate.cpu_micros),
+                mean(rates, |rate| rate.other_percent),
+            ));
         }
         report.line("");
         mean(&self.many, |r| r.creates).max(mean(&self.one, |r| r.creates))
