@@ -252,7 +252,8 @@ impl Raw {
         };
         let clients = options.plan.connections;
         report.line(
-            "| raw engine, the same entries | creates/s | creates per sync |\n|---|---:|---:|",
+            "| raw engine, the same entries | creates/s | creates per sync | CPU µs/create | other load |\n\
+             |---|---:|---:|---:|---:|",
         );
         for (name, rates) in [
             (format!("{clients} committers, a create each"), &self.many),
