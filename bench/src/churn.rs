@@ -5,7 +5,7 @@
 //! after receiving bound the `now` of a request from both sides: what was dead before sending must not be seen, and what
 //! lives on after receiving must be.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -30,6 +30,9 @@ const TTL: u64 = 10;
 
 /// Seconds after its end during which an item is still read, to see that it is not there.
 const AFTERLIFE: u64 = 3;
+
+/// Connections that read points, one request after another.
+const READERS: u64 = 8;
 
 /// Between the pages of those who read lists, queries and the change feed.
 const PAGE_PAUSE: Duration = Duration::from_millis(25);
@@ -114,8 +117,8 @@ impl Shared {
 pub fn run(options: &Options, report: &mut Report) -> Result<()> {
     let seconds = options.seconds.unwrap_or(300);
     report.line(format!(
-        "Inserts of 1 KB items at full rate for {seconds} s, default ttl {TTL} s; {} connections: half insert, half read \
-         points, one each walks list, query and change feed, one creates expired ids anew.\n",
+        "Inserts of 1 KB items at full rate for {seconds} s, default ttl {TTL} s: {} connections insert, {READERS} read points, one \
+         each walks list, query and change feed, one creates expired ids anew.\n",
         options.plan.connections
     ));
     let plain = phase(options, seconds, false)?;
@@ -217,12 +220,13 @@ fn phase(options: &Options, seconds: u64, expires: bool) -> Result<(Seen, Vec<Sa
             }),
         }))
     })?;
-    let half = options.plan.connections / 2;
     let (samples, after) = runtime.block_on(async {
         let mut tasks = tokio::task::JoinSet::new();
-        for index in 0..half {
+        for _ in 0..options.plan.connections {
             tasks.spawn(insert(address, shared.clone()));
-            let seed = options.seed.wrapping_add(index as u64);
+        }
+        for index in 0..READERS {
+            let seed = options.seed.wrapping_add(index);
             tasks.spawn(read(address, shared.clone(), fastrand::Rng::with_seed(seed)));
         }
         tasks.spawn(walk_list(address, shared.clone()));
@@ -427,17 +431,19 @@ async fn reuse(address: SocketAddr, shared: Arc<Shared>) -> Result<()> {
     let mut connection = Connection::open(address).await?;
     let (mut signer, mut request) = (Signer::new(KEY), Request::new());
     let feed = format!("{}/docs", shared.container);
-    let mut last = None;
+    let mut used = HashSet::new();
     while shared.running() {
         tokio::time::sleep(Duration::from_millis(20)).await;
         let asked = unix_secs();
+        // The one that died last: answers come in about the order of their seconds, so it is near where the living begin.
         let expired = {
             let recent = shared.recent();
             let alive = recent.partition_point(|&(_, ts)| ts + TTL <= asked);
-            alive.checked_sub(1).map(|index| recent[index].0)
+            let dead = |&&(number, ts): &&(u64, u64)| ts + TTL <= asked && !used.contains(&number);
+            recent.range(..alive).rev().take(1_000).find(dead).map(|&(number, _)| number)
         };
-        let Some(number) = expired.filter(|number| last != Some(*number)) else { continue };
-        last = Some(number);
+        let Some(number) = expired else { continue };
+        used.insert(number);
         create(&mut request, &mut signer, &feed, number);
         let response = connection.exchange(&request).await?;
         if response.status != 201 {

@@ -13,12 +13,48 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{HeaderMap, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpListener;
+use tokio::net::TcpStream;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 /// Serves until it is killed. The file holds an answer as it was on the wire: status line, headers, body.
+///
+/// One thread a core, each with connections and a reactor of its own, as the server has it.
 pub fn run(answer: &Path) -> Result<()> {
     let answer = parse(&std::fs::read(answer)?)?;
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(serve(answer))
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
+    println!("floor at http://{}/", listener.local_addr()?);
+    let cores = std::thread::available_parallelism()?.get();
+    let lanes: Vec<_> = (0..cores).map(|_| start_lane(answer.clone())).collect();
+    for (stream, lane) in listener.incoming().zip(lanes.iter().cycle()) {
+        let stream = stream?;
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(true)?;
+        lane.send(stream)?;
+    }
+    Ok(())
+}
+
+/// A thread that answers the connections it is sent.
+fn start_lane(answer: Answer) -> UnboundedSender<std::net::TcpStream> {
+    let (sender, mut connections) = unbounded_channel();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.expect("a runtime").block_on(async move {
+            while let Some(stream) = connections.recv().await {
+                let stream = TcpStream::from_std(stream).expect("a socket");
+                tokio::spawn(serve(stream, answer.clone()));
+            }
+        });
+    });
+    sender
+}
+
+async fn serve(stream: TcpStream, answer: Answer) {
+    let service = service_fn(move |request| respond(request, answer.clone()));
+    let mut builder = http1::Builder::new();
+    builder.header_read_timeout(None);
+    // A client that goes away is how every run ends.
+    drop(builder.serve_connection(TokioIo::new(stream), service).await);
 }
 
 #[derive(Clone)]
@@ -26,24 +62,6 @@ struct Answer {
     status: StatusCode,
     headers: HeaderMap,
     body: Bytes,
-}
-
-async fn serve(answer: Answer) -> Result<()> {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
-    println!("floor at http://{}/", listener.local_addr()?);
-    loop {
-        let (stream, _) = listener.accept().await?;
-        stream.set_nodelay(true)?;
-        let answer = answer.clone();
-        tokio::spawn(async move {
-            let service = service_fn(move |request| respond(request, answer.clone()));
-            // A client that goes away is how every run ends.
-            let connection = http1::Builder::new()
-                .header_read_timeout(None)
-                .serve_connection(TokioIo::new(stream), service);
-            drop(connection.await);
-        });
-    }
 }
 
 async fn respond(

@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use hdrhistogram::Histogram;
 
 use crate::http::{Connection, Request, Response};
-use crate::process::{Server, own_cpu};
+use crate::process::{Server, machine_cpu, own_cpu};
 use crate::sign::{KEY, Signer};
 
 /// How much load, and for how long.
@@ -47,6 +47,8 @@ pub struct Outcome {
     pub server_cpu: Duration,
     /// Processor time of the client while counting.
     pub client_cpu: Duration,
+    /// Processor time of everything else on the machine while counting: what the numbers suffer from.
+    pub other_cpu: Duration,
 }
 
 impl Outcome {
@@ -65,6 +67,12 @@ impl Outcome {
         self.client_cpu.as_secs_f64() * 1e6 / self.requests.max(1) as f64
     }
 
+    /// What part of the machine everything else took, in per cent.
+    pub fn other_percent(&self) -> f64 {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        self.other_cpu.as_secs_f64() * 100.0 / (self.elapsed.as_secs_f64() * cores as f64)
+    }
+
     /// A latency in milliseconds.
     pub fn percentile(&self, percent: f64) -> f64 {
         self.latency.value_at_percentile(percent) as f64 / 1e3
@@ -77,6 +85,7 @@ impl Outcome {
         self.latency.add(&other.latency).expect("the same bounds");
         self.server_cpu += other.server_cpu;
         self.client_cpu += other.client_cpu;
+        self.other_cpu += other.other_cpu;
         for (status, (count, example)) in other.wrong {
             self.wrong.entry(status).or_insert((0, example)).0 += count;
         }
@@ -118,6 +127,7 @@ pub fn drive<W: Workload>(
             .collect();
         std::thread::sleep(counting.saturating_duration_since(Instant::now()));
         let (server_before, client_before) = (server.cpu(), own_cpu());
+        let machine_before = machine_cpu();
         // A finite load may end before its time.
         while Instant::now() < end && !threads.iter().all(|thread| thread.is_finished()) {
             std::thread::sleep(Duration::from_millis(5).min(end - Instant::now().min(end)));
@@ -125,6 +135,8 @@ pub fn drive<W: Workload>(
         let elapsed = counting.elapsed().min(plan.duration);
         let server_cpu = server.cpu().saturating_sub(server_before);
         let client_cpu = own_cpu().saturating_sub(client_before);
+        let other_cpu =
+            machine_cpu().saturating_sub(machine_before).saturating_sub(server_cpu + client_cpu);
         let mut outcome = Outcome {
             requests: 0,
             elapsed,
@@ -132,6 +144,7 @@ pub fn drive<W: Workload>(
             wrong: BTreeMap::new(),
             server_cpu,
             client_cpu,
+            other_cpu,
         };
         for thread in threads {
             for part in thread.join().expect("a client thread does not panic")? {

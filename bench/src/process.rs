@@ -130,12 +130,25 @@ pub fn own_cpu() -> Duration {
     cpu_of(std::process::id())
 }
 
+/// Processor time of the whole machine so far, work only.
+pub fn machine_cpu() -> Duration {
+    let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    let fields = text.lines().next().unwrap_or_default().split_whitespace().skip(1);
+    // User, nice, system, idle, waiting for disk, interrupts (two kinds), stolen.
+    let ticks = fields.take(8).enumerate().filter(|(at, _)| ![3, 4].contains(at));
+    ticks_to_time(ticks.filter_map(|(_, ticks)| ticks.parse::<u64>().ok()).sum())
+}
+
 fn cpu_of(pid: u32) -> Duration {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // The name may hold spaces; what follows it does not. User and system time are fields 14 and 15 of all.
     let fields = text.rsplit_once(')').map_or("", |(_, rest)| rest);
     let ticks: u64 =
         fields.split_whitespace().skip(11).take(2).filter_map(|n| n.parse::<u64>().ok()).sum();
+    ticks_to_time(ticks)
+}
+
+fn ticks_to_time(ticks: u64) -> Duration {
     Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 

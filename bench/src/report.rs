@@ -42,21 +42,22 @@ impl Report {
     /// The head of a table of loads.
     pub fn load_table(&mut self) {
         self.line(
-            "| load | requests/s | p50 ms | p99 ms | p99.9 ms | server CPU µs/request | client CPU µs/request |\n\
-             |---|---:|---:|---:|---:|---:|---:|",
+            "| load | requests/s | p50 ms | p99 ms | p99.9 ms | server CPU µs/request | client CPU µs/request | other load |\n\
+             |---|---:|---:|---:|---:|---:|---:|---:|",
         );
     }
 
     /// A row of it.
     pub fn load(&mut self, name: &str, outcome: &Outcome) {
         self.line(format!(
-            "| {name} | {:.0} | {:.2} | {:.2} | {:.2} | {:.1} | {:.1} |",
+            "| {name} | {:.0} | {:.2} | {:.2} | {:.2} | {:.1} | {:.1} | {:.0} % |",
             outcome.rate(),
             outcome.percentile(50.0),
             outcome.percentile(99.0),
             outcome.percentile(99.9),
             outcome.server_micros(),
             outcome.client_micros(),
+            outcome.other_percent(),
         ));
     }
 
