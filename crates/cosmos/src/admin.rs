@@ -40,11 +40,13 @@ pub(crate) async fn move_clock(call: &mut Call<'_>) -> Result<Answer> {
     let controls = call.db.clock().controls().ok_or_else(|| {
         Failure::bad_request("The clock is the machine's and cannot be moved. Start the server with --clock virtual.")
     })?;
+    // By whichever purge: the one in the background may be faster.
+    let purged = call.db.purged();
     order.apply(controls)?;
     call.db.wake_purge();
-    let report = call.db.purge_all().await?;
+    call.db.purge_all().await?;
     let mut answer = clock(call);
-    answer["purged"] = report.purged.into();
+    answer["purged"] = call.db.purged().saturating_sub(purged).into();
     Ok(Answer::json(StatusCode::OK, &answer))
 }
 

@@ -1,6 +1,6 @@
 //! `POST …/docs` with a query: rows, or the plan that some SDKs ask for first.
 
-use db::{QueryRequest, ReadOptions};
+use db::{QueryRequest, ReadOptions, Scope};
 use http::StatusCode;
 use serde_json::Value;
 
@@ -13,11 +13,11 @@ use crate::items;
 
 /// Runs a query over items.
 pub(crate) async fn run(call: &mut Call<'_>, database: &str, container: &str) -> Result<Answer> {
-    let request = request(call)?;
+    let mut request = request(call)?;
     let container = call.owner(database, container)?;
-    let (scope, page, session) = (call.scope(&container)?, call.page()?, call.session()?);
-    let options = ReadOptions { session: &session };
-    let reply = call.db.query(&container, &request, &scope, &page, options).await;
+    request.scope = call.scope(&container)?;
+    let (page, session) = (call.page()?, call.session()?);
+    let reply = call.db.query(&container, &request, &page, ReadOptions { session: &session }).await;
     items::rows(reply, &container)
 }
 
@@ -47,7 +47,7 @@ pub(crate) fn request(call: &mut Call<'_>) -> Result<QueryRequest> {
         Some(_) => return Err(bad_parameters()),
     };
     let cross_partition = flag(call.headers, &headers::CROSS_PARTITION);
-    Ok(QueryRequest { text, parameters, cross_partition })
+    Ok(QueryRequest { text, parameters, cross_partition, scope: Scope::Container })
 }
 
 fn parameter(mut parameter: Value) -> Option<(String, Value)> {

@@ -177,14 +177,7 @@ impl Runtime {
             let id = PartitionId { container: self.rid.number, partition: number as u32 };
             let (partition, queue) = Partition::new(id, head, self.bucket.clone());
             let partition = Arc::new(partition);
-            let writer = Writer {
-                engine: db.engine.clone(),
-                clock: db.clock.clone(),
-                alarm: db.alarm.clone(),
-                runtime: self.clone(),
-                partition: partition.clone(),
-                queue,
-            };
+            let writer = Writer::new(db, self.clone(), partition.clone(), queue);
             db.tasks.spawn(writer.run());
             partitions.push(partition);
         }

@@ -149,7 +149,7 @@ pub(crate) enum Content {
     /// A whole item.
     Body(PreparedBody),
     /// Changes to the item that is there.
-    Patch(PreparedPatch),
+    Patch(Box<PreparedPatch>),
     /// Nothing: a delete or a read.
     Nothing,
 }
@@ -368,7 +368,9 @@ impl Db {
             let id = self.id_of(container, id).await?;
             let name = encode_name(&key, &id).into();
             let content = match verb {
-                Verb::Patch(_) => Content::Patch(prepare_patch(&settings, &parse(&body)?)?),
+                Verb::Patch(_) => {
+                    Content::Patch(Box::new(prepare_patch(&settings, &parse(&body)?)?))
+                }
                 _ => Content::Nothing,
             };
             return Ok(Prepared {

@@ -1,6 +1,31 @@
 //! Containers of items: what both protocols mean.
 //!
 //! [`Db`] is the handle. Everything that a client can be told about an item is decided here: front ends translate.
+//!
+//! # A point read
+//!
+//! 1. [`Db::read`] takes one `now` and, after it, the container's [`model::ttl::Horizon`] from its [`partition::TtlCell`].
+//! 2. [`names::Names`] guesses the item's ordinal, or the `id` family tells it ([`keys::Key::Id`]).
+//! 3. [`record::Record::decode`] checks the record's sum; a record that is dead under the horizon is [`Error::NotFound`].
+//!
+//! # A write
+//!
+//! 1. [`Db::transact`] prepares it in the request's own task: parsed, validated, its index terms computed ([`items::Write`],
+//!    [`index::IndexingPolicy::terms`]).
+//! 2. It queues for the partition's [`writer::Writer`], which takes what has queued, decides each in turn in a [`writer::Round`], and commits one
+//!    batch with a check on the partition's [`partition::Head`].
+//! 3. All are answered when the batch is durable.
+//!
+//! # A query
+//!
+//! 1. [`Db::query`] compiles the text; [`access::Access::choose`] turns the plan's conditions into ranges of index terms.
+//! 2. [`scan::ItemScan`] reads pages of one snapshot, drops the dead, and the pipeline takes the living until the page is full.
+//! 3. The continuation names the last row, not a count.
+//!
+//! # The purge
+//!
+//! 1. [`Db::purge`] asks each partition's bucket what clients have left over ([`charge`]).
+//! 2. The writer's round removes what lies between the cursors and the horizon ([`writer::Round::purge`]), and moves the cursors in the same batch.
 
 mod access;
 pub mod catalog;

@@ -208,13 +208,13 @@ async fn load_head(snapshot: &dyn Snapshot, id: PartitionId) -> Result<Head> {
             ));
         }
     }
-    if let Some((key, _)) = last(Family::Item).await?.first() {
-        if ordinal_of(key)? > head.ordinal {
-            return Err(corrupt(
-                "a partition",
-                "it holds items that its head does not know; run `sidereal check`",
-            ));
-        }
+    if let Some((key, _)) = last(Family::Item).await?.first()
+        && ordinal_of(key)? > head.ordinal
+    {
+        return Err(corrupt(
+            "a partition",
+            "it holds items that its head does not know; run `sidereal check`",
+        ));
     }
     Ok(head)
 }

@@ -153,6 +153,13 @@ impl Db {
         Ok(report)
     }
 
+    /// Items purged since the start, in all containers that there are.
+    pub fn purged(&self) -> u64 {
+        let catalog = self.catalog.load();
+        let partitions = catalog.containers().flat_map(|container| container.runtime.partitions());
+        partitions.map(|partition| partition.purged.load(Ordering::Relaxed)).sum()
+    }
+
     /// How far the purge is behind, container by container.
     pub async fn lag(&self) -> Result<Vec<TtlLag>> {
         let now = self.now();

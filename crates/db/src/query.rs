@@ -24,6 +24,8 @@ pub struct QueryRequest {
     pub parameters: Vec<(String, Value)>,
     /// Whether it may look at more than one partition key.
     pub cross_partition: bool,
+    /// Which items it is about.
+    pub scope: Scope,
 }
 
 impl QueryRequest {
@@ -43,12 +45,11 @@ impl QueryRequest {
 }
 
 impl Db {
-    /// Runs a query over the items of a scope.
+    /// Runs a query over the items of its scope.
     pub async fn query(
         &self,
         container: &Container,
         query: &QueryRequest,
-        scope: &Scope,
         page: &PageRequest,
         options: ReadOptions<'_>,
     ) -> Reply<Page> {
@@ -60,6 +61,7 @@ impl Db {
             partition.admit(self.clock.elapsed())?;
             let compiled = query.compile(computed_properties(container), self.now())?;
             let plan = compiled.plan();
+            let scope = &query.scope;
             if matches!(scope, Scope::Container) && !query.cross_partition && compiled.reads_items()
             {
                 check_pinned(container, &plan)?;

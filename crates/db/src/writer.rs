@@ -5,7 +5,7 @@
 //! servers on one store never interleave. What queued meanwhile is the next round. The purge is an operation like any other, so it
 //! cannot race with a client's write (R23).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io::Write as _;
 use std::sync::Arc;
 
@@ -16,6 +16,7 @@ use model::ttl::{Horizon, Ttl};
 use serde_json::Value;
 use storage::{Batch, Engine, Family, Snapshot};
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::{JoinError, JoinHandle};
 
 use crate::charge::{self, RequestCharge};
 use crate::container::Runtime;
@@ -24,7 +25,7 @@ use crate::keys::{Key, ordinal_of};
 use crate::partition::{Head, Partition};
 use crate::purge::{Alarm, Purged};
 use crate::record::Record;
-use crate::{Error, Result};
+use crate::{Db, Error, Result};
 
 /// The most operations in a round.
 const ROUND_OPS_MAX: usize = 512;
@@ -83,29 +84,69 @@ pub(crate) struct Writer {
     pub runtime: Arc<Runtime>,
     pub partition: Arc<Partition>,
     pub queue: mpsc::Receiver<Op>,
+    /// The head as the rounds in flight will leave it.
+    pub head: Head,
+    /// Rounds that are being committed, the oldest first.
+    flights: VecDeque<Flight>,
 }
 
+/// Rounds that may be in flight at a time: one is being synced while the next is made.
+const FLIGHTS_MAX: usize = 2;
+
+/// A round on its way to the disk.
+struct Flight {
+    commit: JoinHandle<storage::Result<()>>,
+    writes: Vec<Submitted>,
+    outcomes: Vec<Vec<Outcome>>,
+    head: Head,
+    names: HashMap<Bytes, Option<Stored>>,
+    uniques: HashMap<Vec<u8>, Option<u64>>,
+}
+
+/// A transaction and who waits for it.
+type Submitted = (Transaction, oneshot::Sender<Vec<Outcome>>);
+
 impl Writer {
+    pub fn new(
+        db: &Db,
+        runtime: Arc<Runtime>,
+        partition: Arc<Partition>,
+        queue: mpsc::Receiver<Op>,
+    ) -> Self {
+        Self {
+            engine: db.engine.clone(),
+            clock: db.clock.clone(),
+            alarm: db.alarm.clone(),
+            runtime,
+            head: partition.head(),
+            partition,
+            queue,
+            flights: VecDeque::new(),
+        }
+    }
+
     /// Runs until the queue is closed.
     pub async fn run(mut self) {
         let mut held_back = None;
         loop {
-            let first = match held_back.take() {
-                Some(op) => op,
-                None => match self.queue.recv().await {
-                    Some(op) => op,
-                    None => return,
-                },
+            let next = match held_back.take() {
+                Some(op) => Some(op),
+                None => self.next().await,
             };
-            match first {
-                Op::Write(transaction, reply) => {
+            match next {
+                None => return,
+                Some(Op::Write(transaction, reply)) => {
                     let mut writes = vec![(transaction, reply)];
                     held_back = self.gather(&mut writes);
-                    self.write_round(writes).await;
+                    self.launch(writes).await;
                 }
-                // A receiver that has gone away has no use for the answer.
-                Op::Purge(items_max, reply) => drop(reply.send(self.purge_round(items_max).await)),
-                Op::Close(reply) => {
+                Some(Op::Purge(items_max, reply)) => {
+                    self.land_all().await;
+                    // A receiver that has gone away has no use for the answer.
+                    drop(reply.send(self.purge_round(items_max).await));
+                }
+                Some(Op::Close(reply)) => {
+                    self.land_all().await;
                     self.queue.close();
                     reply.send(()).unwrap_or_default();
                 }
@@ -113,11 +154,23 @@ impl Writer {
         }
     }
 
+    /// The next operation; meanwhile rounds land. `None` when the queue is closed and all have landed.
+    async fn next(&mut self) -> Option<Op> {
+        loop {
+            let Some(first) = self.flights.front_mut() else { return self.queue.recv().await };
+            tokio::select! {
+                biased;
+                committed = &mut first.commit => self.landed(committed).await,
+                op = self.queue.recv() => match op {
+                    Some(op) => return Some(op),
+                    None => self.land_all().await,
+                },
+            }
+        }
+    }
+
     /// Takes the writes that have queued up to the first other operation, which is held back for the next round.
-    fn gather(
-        &mut self,
-        writes: &mut Vec<(Transaction, oneshot::Sender<Vec<Outcome>>)>,
-    ) -> Option<Op> {
+    fn gather(&mut self, writes: &mut Vec<Submitted>) -> Option<Op> {
         let size =
             |transaction: &Transaction| transaction.iter().map(Prepared::body_bytes).sum::<usize>();
         let (mut ops, mut bytes) = (writes[0].0.len(), size(&writes[0].0));
@@ -135,70 +188,131 @@ impl Writer {
         None
     }
 
-    async fn write_round(&mut self, writes: Vec<(Transaction, oneshot::Sender<Vec<Outcome>>)>) {
-        loop {
-            let mut round = Round::new(self);
-            let mut outcomes = Vec::with_capacity(writes.len());
-            for (transaction, _) in &writes {
-                outcomes.push(round.transact(transaction).await);
+    /// Decides a round of writes on what the rounds in flight will leave, and sends it after them.
+    async fn launch(&mut self, writes: Vec<Submitted>) {
+        let mut round = Round::new(self);
+        let mut outcomes = Vec::with_capacity(writes.len());
+        for (transaction, _) in &writes {
+            outcomes.push(round.transact(transaction).await);
+        }
+        let Round { old_head, head, batch, names, uniques, .. } = round;
+        let batch = self.checked(old_head, head, batch);
+        let head = if batch.is_some() { head } else { old_head };
+        let engine = self.engine.clone();
+        let commit = tokio::spawn(async move {
+            match batch {
+                Some(batch) => engine.commit(batch).await,
+                None => Ok(()),
             }
-            match self.commit(round).await {
-                Ok(()) => {
-                    for ((_, reply), outcome) in writes.into_iter().zip(outcomes) {
-                        drop(reply.send(outcome));
-                    }
-                    return;
-                }
-                // Another server was faster: decide again on what it left.
-                Err(storage::Error::Conflict) if self.reload_head().await => {}
-                Err(error) => {
-                    let error = Error::from(error);
-                    for (transaction, reply) in writes {
-                        let refused = transaction.iter().map(|_| Outcome::refused(error.clone()));
-                        drop(reply.send(refused.collect()));
-                    }
-                    return;
-                }
-            }
+        });
+        self.head = head;
+        self.flights.push_back(Flight { commit, writes, outcomes, head, names, uniques });
+        while self.flights.len() >= FLIGHTS_MAX {
+            self.land().await;
         }
     }
 
-    /// Commits a round and moves the head.
-    async fn commit(&self, round: Round<'_>) -> storage::Result<()> {
-        let (old, head, mut batch) = (round.old_head, round.head, round.batch);
+    /// The batch with a check and a put of the head; nothing if it has nothing to write.
+    fn checked(&self, old: Head, head: Head, mut batch: Batch) -> Option<Batch> {
         // `now` alone is no reason for a commit.
         if batch.writes.is_empty() && head == (Head { now: head.now, ..old }) {
-            return Ok(());
+            return None;
         }
         let key = Key::Head(self.partition.id).encode();
         batch.check(Family::Catalog, key.clone(), Some(old.encode()));
         batch.put(Family::Catalog, key, head.encode());
-        self.engine.commit(batch).await?;
-        self.partition.set_head(head);
-        Ok(())
+        Some(batch)
     }
 
-    /// After a conflict: whether the head in the store is another than ours, so that the round is worth another try.
-    async fn reload_head(&self) -> bool {
-        let snapshot = self.engine.snapshot();
-        let stored = snapshot.get(Family::Catalog, &Key::Head(self.partition.id).encode()).await;
-        match stored.ok().flatten().and_then(|bytes| Head::decode(&bytes).ok()) {
-            Some(head) if head != self.partition.head() => {
-                self.clock.raise_to(head.now);
-                self.partition.set_head(head);
-                true
-            }
-            _ => false,
+    async fn land_all(&mut self) {
+        while !self.flights.is_empty() {
+            self.land().await;
         }
+    }
+
+    /// Waits for the oldest round in flight.
+    async fn land(&mut self) {
+        if let Some(first) = self.flights.front_mut() {
+            let committed = (&mut first.commit).await;
+            self.landed(committed).await;
+        }
+    }
+
+    /// The oldest round has been committed, or not.
+    async fn landed(&mut self, committed: std::result::Result<storage::Result<()>, JoinError>) {
+        let Some(flight) = self.flights.pop_front() else { return };
+        match committed.unwrap_or(Err(storage::Error::Closed)) {
+            Ok(()) => {
+                self.partition.set_head(flight.head);
+                for ((_, reply), outcomes) in flight.writes.into_iter().zip(flight.outcomes) {
+                    drop(reply.send(outcomes));
+                }
+            }
+            Err(error) => self.crashed(flight, error).await,
+        }
+    }
+
+    /// A round was not committed, and so neither is any behind it, whose check of the head fails. Writes that only met a conflict, because
+    /// another server was faster or a round before them failed, are decided again on what there is.
+    async fn crashed(&mut self, flight: Flight, error: storage::Error) {
+        let mut again = Vec::new();
+        let mut failed = vec![(flight.writes, error)];
+        while let Some(flight) = self.flights.pop_front() {
+            let error = match flight.commit.await.unwrap_or(Err(storage::Error::Closed)) {
+                Ok(()) => storage::Error::Corrupt(
+                    "a round was committed though the one before it was not".into(),
+                ),
+                Err(error) => error,
+            };
+            failed.push((flight.writes, error));
+        }
+        let reloaded = self.reload_head().await;
+        for (writes, error) in failed {
+            match error {
+                storage::Error::Conflict if reloaded => again.extend(writes),
+                error => refuse(writes, &error.into()),
+            }
+        }
+        if !again.is_empty() {
+            Box::pin(self.launch(again)).await;
+        }
+    }
+
+    /// Takes the head that is in the store; whether there is one.
+    async fn reload_head(&mut self) -> bool {
+        let key = Key::Head(self.partition.id).encode();
+        let stored = self.engine.get(Family::Catalog, &key).await;
+        let head = stored.ok().flatten().and_then(|bytes| Head::decode(&bytes).ok());
+        if let Some(head) = head {
+            self.clock.raise_to(head.now);
+            self.partition.set_head(head);
+            self.head = head;
+        }
+        head.is_some()
     }
 
     async fn purge_round(&mut self, items_max: usize) -> Result<Purged> {
         let mut round = Round::new(self);
         let purged = round.purge(items_max).await?;
         let charge = std::mem::take(&mut round.charge);
-        self.commit(round).await?;
+        let Round { old_head, head, batch, .. } = round;
+        if let Some(batch) = self.checked(old_head, head, batch) {
+            if let Err(error) = self.engine.commit(batch).await {
+                self.reload_head().await;
+                return Err(error.into());
+            }
+            self.head = head;
+            self.partition.set_head(head);
+        }
         self.partition.book_purge(purged.items, charge);
         Ok(purged)
+    }
+}
+
+fn refuse(writes: Vec<Submitted>, error: &Error) {
+    for (transaction, reply) in writes {
+        let refused = transaction.iter().map(|_| Outcome::refused(error.clone()));
+        drop(reply.send(refused.collect()));
     }
 }
 
@@ -236,7 +350,7 @@ pub(crate) struct Stored {
 
 impl<'w> Round<'w> {
     fn new(writer: &'w Writer) -> Self {
-        let old_head = writer.partition.head();
+        let old_head = writer.head;
         // `_ts` never decreases along the feed: that is what makes the feed the expiry order of the default.
         let now = writer.clock.now().max(old_head.now);
         Self {
@@ -520,7 +634,10 @@ impl<'w> Round<'w> {
         let partition = self.writer.partition.id;
         let mut dead = Vec::new();
         for suffix in &body.unique {
-            let holder = match self.uniques.get(suffix) {
+            let flights = self.writer.flights.iter().rev().map(|flight| &flight.uniques);
+            let known =
+                std::iter::once(&self.uniques).chain(flights).find_map(|all| all.get(suffix));
+            let holder = match known {
                 Some(holder) => *holder,
                 None => {
                     let key = Key::Unique { partition, suffix }.encode();
@@ -531,11 +648,13 @@ impl<'w> Round<'w> {
             let Some(ordinal) = holder.filter(|holder| Some(*holder) != own) else { continue };
             let key = Key::Item { partition, ordinal }.encode();
             let Some(bytes) = self.snapshot.get(Family::Item, &key).await? else {
-                // Written earlier in this very round, so it is live.
+                // Written earlier in this very round, or in one that is in flight, so it is live.
                 return Err(Error::UniqueKeyViolation);
             };
             let record = Record::decode(&key, bytes)?;
-            if self.is_live(&record) || self.names.get(&record.name).is_some_and(Option::is_some) {
+            if self.is_live(&record)
+                || self.find(&record.name).await?.is_some_and(|now| now.record.lsn != record.lsn)
+            {
                 return Err(Error::UniqueKeyViolation);
             }
             dead.push(Stored { ordinal, record });
@@ -545,7 +664,10 @@ impl<'w> Round<'w> {
 
     /// The item under a name, dead or alive, as earlier operations of this round have left it.
     async fn find(&self, name: &Bytes) -> Result<Option<Stored>> {
-        if let Some(known) = self.names.get(name) {
+        let flights = self.writer.flights.iter().rev().map(|flight| &flight.names);
+        if let Some(known) =
+            std::iter::once(&self.names).chain(flights).find_map(|names| names.get(name))
+        {
             return Ok(known.clone());
         }
         let partition = self.writer.partition.id;

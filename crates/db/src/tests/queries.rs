@@ -111,7 +111,7 @@ async fn naive(world: &World, text: &str, scope: &Scope) -> Vec<String> {
         .result
         .unwrap();
     let items = page.rows.iter().map(|row| serde_json::from_slice(row).unwrap()).collect();
-    texts(&world.db.query_documents(&request(text), items).unwrap())
+    texts(&world.db.query_documents(&request(text, scope), items).unwrap())
 }
 
 async fn paged(world: &World, text: &str, scope: &Scope, items_max: usize) -> Vec<String> {
@@ -120,7 +120,7 @@ async fn paged(world: &World, text: &str, scope: &Scope, items_max: usize) -> Ve
         let page = PageRequest { items_max, continuation };
         let container = world.container();
         let reply =
-            world.db.query(&container, &request(text), scope, &page, ReadOptions::default()).await;
+            world.db.query(&container, &request(text, scope), &page, ReadOptions::default()).await;
         let page = reply.result.unwrap();
         assert!(page.rows.len() <= items_max);
         rows.extend(texts(&page.rows));
@@ -131,8 +131,9 @@ async fn paged(world: &World, text: &str, scope: &Scope, items_max: usize) -> Ve
     }
 }
 
-fn request(text: &str) -> QueryRequest {
-    QueryRequest { text: text.to_owned(), parameters: Vec::new(), cross_partition: true }
+fn request(text: &str, scope: &Scope) -> QueryRequest {
+    let (text, scope) = (text.to_owned(), scope.clone());
+    QueryRequest { text, parameters: Vec::new(), cross_partition: true, scope }
 }
 
 fn texts(rows: &[bytes::Bytes]) -> Vec<String> {

@@ -281,13 +281,17 @@ async fn query(world: &World, command: &Command) -> Output {
     let mut args = command.consume_args();
     let items_max = args.take_key("page").map_or(Ok(100), str::parse)?;
     let text = args.next_pos().ok_or("a query")?.to_owned();
-    let request = crate::QueryRequest { text, parameters: Vec::new(), cross_partition: true };
+    let request = crate::QueryRequest {
+        text,
+        parameters: Vec::new(),
+        cross_partition: true,
+        scope: Scope::Container,
+    };
     let (mut output, mut continuation) = (String::new(), None);
     loop {
         let page = PageRequest { items_max, continuation };
         let options = ReadOptions::default();
-        let reply =
-            world.db.query(&world.container(), &request, &Scope::Container, &page, options).await;
+        let reply = world.db.query(&world.container(), &request, &page, options).await;
         let page = reply.result?;
         for row in &page.rows {
             writeln!(output, "{}", String::from_utf8_lossy(row))?;
