@@ -19,6 +19,7 @@ use storage::embedded::Embedded;
 use storage::memory::Memory;
 use storage::{Answer, Batch, Engine, Family, Snapshot, Stats};
 
+use crate::process::{machine_cpu, own_cpu};
 use crate::{api, items};
 
 /// An engine that remembers the batches committed to the one under it.
@@ -86,6 +87,36 @@ pub struct Rate {
     pub creates: f64,
     /// Creates in one sync, on average.
     pub per_sync: f64,
+    /// Processor time for a create, in microseconds.
+    pub cpu_micros: f64,
+    /// What part of the machine everything else took, in per cent.
+    pub other_percent: f64,
+}
+
+/// What a run is measured from.
+struct Start {
+    time: Instant,
+    own: Duration,
+    machine: Duration,
+}
+
+impl Start {
+    fn now() -> Self {
+        Self { time: Instant::now(), own: own_cpu(), machine: machine_cpu() }
+    }
+
+    fn rate(&self, engine: &dyn Engine, creates: usize) -> Rate {
+        let secs = self.time.elapsed().as_secs_f64();
+        let own = own_cpu().saturating_sub(self.own);
+        let other = machine_cpu().saturating_sub(self.machine).saturating_sub(own);
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Rate {
+            creates: creates as f64 / secs,
+            per_sync: creates as f64 / engine.stats().syncs.max(1) as f64,
+            cpu_micros: own.as_secs_f64() * 1e6 / creates as f64,
+            other_percent: other.as_secs_f64() * 100.0 / (secs * cores as f64),
+        }
+    }
 }
 
 /// One create a batch, by many tasks: the engine merges them.
@@ -95,7 +126,7 @@ pub fn many_committers(directory: &Path, batches: &[Batch], tasks: usize) -> Res
     let rate = runtime.block_on(async {
         let batches: Arc<[Batch]> = batches.into();
         let next = Arc::new(AtomicUsize::new(0));
-        let start = Instant::now();
+        let start = Start::now();
         let tasks: Vec<_> = (0..tasks)
             .map(|_| {
                 let (batches, next) = (batches.clone(), next.clone());
@@ -114,7 +145,7 @@ pub fn many_committers(directory: &Path, batches: &[Batch], tasks: usize) -> Res
         for task in tasks {
             task.await?.map_err(|error: storage::Error| error)?;
         }
-        anyhow::Ok(rate(&*engine, batches.len(), start.elapsed()))
+        anyhow::Ok(start.rate(&*engine, batches.len()))
     })?;
     runtime.block_on(engine.close())?;
     Ok(rate)
@@ -126,11 +157,11 @@ pub fn one_writer(directory: &Path, batches: &[Batch], round: usize) -> Result<R
     let engine = Embedded::open(directory, Default::default())?;
     let rounds: Vec<Batch> = batches.chunks(round).map(merge).collect();
     let rate = runtime.block_on(async {
-        let start = Instant::now();
+        let start = Start::now();
         for batch in rounds {
             engine.commit(batch).await?;
         }
-        anyhow::Ok(rate(&engine, batches.len(), start.elapsed()))
+        anyhow::Ok(start.rate(&engine, batches.len()))
     })?;
     runtime.block_on(engine.close())?;
     Ok(rate)
@@ -144,11 +175,4 @@ fn merge(batches: &[Batch]) -> Batch {
     writes.retain(|write| seen.insert((write.family, write.key.clone())));
     writes.reverse();
     Batch { checks: Vec::new(), writes }
-}
-
-fn rate(engine: &dyn Engine, creates: usize, elapsed: Duration) -> Rate {
-    Rate {
-        creates: creates as f64 / elapsed.as_secs_f64(),
-        per_sync: creates as f64 / engine.stats().syncs.max(1) as f64,
-    }
 }

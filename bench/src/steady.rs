@@ -252,14 +252,20 @@ impl Raw {
         };
         let clients = options.plan.connections;
         report.line(
-            "| raw engine, the same entries | creates/s | creates per sync |\n|---|---:|---:|",
+            "| raw engine, the same entries | creates/s | creates per sync | CPU µs/create | other load |\n\
+             |---|---:|---:|---:|---:|",
         );
         for (name, rates) in [
             (format!("{clients} committers, a create each"), &self.many),
             (format!("one writer, {clients} creates a batch"), &self.one),
         ] {
-            let (creates, per_sync) = (mean(rates, |r| r.creates), mean(rates, |r| r.per_sync));
-            report.line(format!("| {name} | {creates:.0} | {per_sync:.1} |"));
+            report.line(format!(
+                "| {name} | {:.0} | {:.1} | {:.1} | {:.0} % |",
+                mean(rates, |rate| rate.creates),
+                mean(rates, |rate| rate.per_sync),
+                mean(rates, |rate| rate.cpu_micros),
+                mean(rates, |rate| rate.other_percent),
+            ));
         }
         report.line("");
         mean(&self.many, |r| r.creates).max(mean(&self.one, |r| r.creates))
