@@ -25,6 +25,11 @@ pub(crate) async fn run(call: &mut Call<'_>, database: &str, container: &str) ->
             "PartitionKey value must be supplied for this operation.",
         ));
     }
+    if let Some(key) = &key
+        && key.0.len() != container.settings.partition_key.paths.len()
+    {
+        return Err(db::Error::PartitionKeyMismatch.into());
+    }
     let operations = operations(call, key.as_ref())?;
     let silent: Vec<bool> = operations.iter().map(|operation| operation.silent).collect();
     let verbs: Vec<Verb> =

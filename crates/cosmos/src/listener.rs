@@ -52,9 +52,6 @@ const STOP_TICK: Duration = Duration::from_millis(250);
 /// The largest head of a request: authorization, continuation and session tokens fit several times.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 
-/// The most headers in a request.
-const HEADERS_MAX: usize = 128;
-
 /// The most requests at a time on one HTTP/2 connection.
 const STREAMS_MAX: u32 = 256;
 
@@ -263,6 +260,7 @@ impl Session {
                 let mut connection = std::pin::pin!($connection);
                 loop {
                     tokio::select! {
+                        biased;
                         ended = connection.as_mut() => return ended.map_err(Into::into),
                         _ = stopped.wait_for(|stopped| *stopped) => break,
                         _ = ticks.tick() => {
@@ -298,12 +296,9 @@ impl Session {
 
 fn http1_builder() -> http1::Builder {
     let mut builder = http1::Builder::new();
-    // No timer: `patience` watches heads, without the cost of one for each request.
-    builder
-        .header_read_timeout(None)
-        .max_buf_size(HEAD_BYTES_MAX)
-        .max_headers(HEADERS_MAX)
-        .half_close(false);
+    // No timer: `patience` watches heads, without the cost of one for each request. No number of headers either: hyper's own, 100, is
+    // the one for which it needs no memory.
+    builder.header_read_timeout(None).max_buf_size(HEAD_BYTES_MAX).half_close(false);
     builder
 }
 

@@ -67,7 +67,7 @@ impl Db {
         let session = partition.session();
         let mut charge = charge::MISS;
         let result = async {
-            partition.admit(self.clock.elapsed())?;
+            self.admit(partition)?;
             let horizon = container.runtime.ttl.horizon(self.now());
             let filter = ScopeFilter::new(container, scope)?;
             let snapshot = self.engine.snapshot();

@@ -58,7 +58,7 @@ impl Db {
         let mut charge = charge::MISS;
         let result = async {
             check_session(session, options)?;
-            partition.admit(self.clock.elapsed())?;
+            self.admit(partition)?;
             let compiled = query.compile(computed_properties(container), self.now())?;
             let plan = compiled.plan();
             let scope = &query.scope;

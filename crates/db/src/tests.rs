@@ -1,5 +1,6 @@
 //! What the database promises: the scripts in `testscripts`, one a contract rule, and random histories.
 
+mod concurrency;
 mod histories;
 mod queries;
 mod scripts;

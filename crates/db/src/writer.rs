@@ -6,8 +6,10 @@
 //! cannot race with a client's write (R23).
 
 use std::collections::{HashMap, VecDeque};
+use std::future::poll_fn;
 use std::io::Write as _;
 use std::sync::Arc;
+use std::task::Poll;
 
 use bytes::Bytes;
 use model::clock::{Clock, Timestamp};
@@ -88,6 +90,8 @@ pub(crate) struct Writer {
     pub head: Head,
     /// Rounds that are being committed, the oldest first.
     flights: VecDeque<Flight>,
+    /// Says that the last batch has been handed to the engine.
+    last_sent: Option<oneshot::Receiver<()>>,
 }
 
 /// Rounds that may be in flight at a time: one is being synced while the next is made.
@@ -96,6 +100,8 @@ const FLIGHTS_MAX: usize = 2;
 /// A round on its way to the disk.
 struct Flight {
     commit: JoinHandle<storage::Result<()>>,
+    /// Whether it writes nothing: it then stands or falls with the rounds before it.
+    empty: bool,
     writes: Vec<Submitted>,
     outcomes: Vec<Vec<Outcome>>,
     head: Head,
@@ -122,6 +128,7 @@ impl Writer {
             partition,
             queue,
             flights: VecDeque::new(),
+            last_sent: None,
         }
     }
 
@@ -198,18 +205,35 @@ impl Writer {
         let Round { old_head, head, batch, names, uniques, .. } = round;
         let batch = self.checked(old_head, head, batch);
         let head = if batch.is_some() { head } else { old_head };
-        let engine = self.engine.clone();
-        let commit = tokio::spawn(async move {
-            match batch {
-                Some(batch) => engine.commit(batch).await,
-                None => Ok(()),
-            }
-        });
+        let empty = batch.is_none();
+        let commit = self.send(batch);
         self.head = head;
-        self.flights.push_back(Flight { commit, writes, outcomes, head, names, uniques });
+        self.flights.push_back(Flight { commit, empty, writes, outcomes, head, names, uniques });
         while self.flights.len() >= FLIGHTS_MAX {
             self.land().await;
         }
+    }
+
+    /// Has a batch committed by a task of its own, after the one before it has been handed to the engine.
+    fn send(&mut self, batch: Option<Batch>) -> JoinHandle<storage::Result<()>> {
+        let (sent, is_sent) = oneshot::channel();
+        let before = self.last_sent.replace(is_sent);
+        let engine = self.engine.clone();
+        tokio::spawn(async move {
+            if let Some(before) = before {
+                // An error means that the task before has ended, which is as good.
+                before.await.unwrap_or_default();
+            }
+            let Some(batch) = batch else { return Ok(()) };
+            let mut commit = engine.commit(batch);
+            // Polled once, the batch is on its way.
+            let first = poll_fn(|context| Poll::Ready(commit.as_mut().poll(context))).await;
+            sent.send(()).unwrap_or_default();
+            match first {
+                Poll::Ready(result) => result,
+                Poll::Pending => commit.await,
+            }
+        })
     }
 
     /// The batch with a check and a put of the head; nothing if it has nothing to write.
@@ -259,6 +283,7 @@ impl Writer {
         let mut failed = vec![(flight.writes, error)];
         while let Some(flight) = self.flights.pop_front() {
             let error = match flight.commit.await.unwrap_or(Err(storage::Error::Closed)) {
+                Ok(()) if flight.empty => storage::Error::Conflict,
                 Ok(()) => storage::Error::Corrupt(
                     "a round was committed though the one before it was not".into(),
                 ),
