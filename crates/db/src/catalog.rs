@@ -16,10 +16,14 @@ use tokio::sync::oneshot;
 use crate::container::{Container, Runtime};
 use crate::keys::{Key, Meta, PartitionId};
 use crate::partition::Head;
+use crate::ranges::{Partitions, Span};
 use crate::settings::resource_id;
 use crate::throughput::{Offer, Throughput};
 use crate::writer::Op;
 use crate::{Db, Error, Result, Settings};
+
+/// The most partitions that a container is made with; throughput beyond that is spread over these.
+const PARTITIONS_AT_FIRST_MAX: u32 = 100;
 
 /// A database.
 #[derive(Debug)]
@@ -228,21 +232,28 @@ impl Db {
             let link = format!("dbs/{}/colls/{rid}/", database.rid);
             change.put_offer(None, link, rid.to_string(), throughput)
         });
-        let bucket = match offer {
-            Some(offer) => self.new_bucket(Some(&offer)),
-            None => self.shared_bucket(&change.catalog, database.rid),
-        };
-        let runtime = Arc::new(Runtime::new(rid, ts, ttl, settings.clone(), bucket));
-        let container = Arc::new(Container::new(&database.id, settings, (etag, ts), runtime));
+        let shared = offer.is_none().then(|| self.shared_bucket(&change.catalog, database.rid));
+        let parts = self.options.partitions.unwrap_or_else(|| {
+            throughput.map_or(1, Throughput::partitions).min(PARTITIONS_AT_FIRST_MAX)
+        });
+        let runtime = Arc::new(Runtime::new(rid, ts, ttl, settings.clone(), shared.clone()));
         let head = Head { now: ts, ..Head::default() };
-        change.put_bytes(
-            Key::Head(PartitionId { container: rid.number, partition: 0 }),
-            head.encode().to_vec(),
-        );
+        let mut all = Vec::new();
+        for span in Span::tile(&settings.partition_key, parts) {
+            let id = PartitionId { container: rid.number, partition: span.number };
+            change.put_bytes(Key::Head(id), head.encode().to_vec());
+            let bucket = shared.clone();
+            let bucket =
+                bucket.unwrap_or_else(|| self.new_bucket(offer.as_deref(), parts as usize));
+            all.push(runtime.start(self, span, head, bucket));
+        }
+        let partitions = Arc::new(Partitions { all, gone: Vec::new(), version: 0 });
+        let stamp = (etag, ts);
+        let container = Container::new(&database.id, settings, stamp, runtime, partitions);
+        let container = Arc::new(container);
         change.put(Key::Container(rid.number), &encode_container(&container, ttl));
         let entry = change.catalog.databases.get_mut(&database.id).ok_or(Error::OwnerNotFound)?;
         entry.containers.insert(container.settings.id.clone(), container.clone());
-        container.runtime.start(self, vec![head]);
         change.commit().await?;
         Ok(container)
     }
@@ -261,7 +272,8 @@ impl Db {
         let settings = Arc::new(old.settings.replaced_by(body)?);
         let (etag, ts) = change.stamp();
         let (owner, runtime) = (&old.database_id, old.runtime.clone());
-        let new = Arc::new(Container::new(owner, settings.clone(), (etag, ts), runtime));
+        let (stamp, parts) = ((etag, ts), old.partitions.clone());
+        let new = Arc::new(Container::new(owner, settings.clone(), stamp, runtime, parts));
 
         let cell = &old.runtime.ttl;
         let before = cell.state();
@@ -345,7 +357,7 @@ impl Change<'_> {
     /// Takes a container out of the catalog. Its data is removed in the background; its name and all its items are
     /// gone when the change is committed.
     async fn drop_container(&mut self, container: &Container) -> Result<()> {
-        for partition in container.runtime.partitions() {
+        for partition in &container.partitions.all {
             let (reply, closed) = oneshot::channel();
             // A writer that is already closed needs no closing.
             if partition.submit_later(Op::Close(reply)).await.is_ok() {
@@ -404,12 +416,15 @@ fn encode_database(database: &Database) -> Value {
     json!({"id": database.id, "lsn": database.etag.lsn, "ts": database.ts.0})
 }
 
-fn encode_container(container: &Container, ttl: TtlState) -> Value {
+pub(crate) fn encode_container(container: &Container, ttl: TtlState) -> Value {
+    let (partitions, gone) = container.partitions.encode();
     json!({
         "database": container.rid.database.0,
         "settings": container.settings.json,
         "indexingChanged": container.settings.indexing_changed,
-        "partitions": 1,
+        "partitions": partitions,
+        "partitionsGone": gone,
+        "partitionsVersion": container.partitions.version,
         "created": container.runtime.created.0,
         "inheritedMark": ttl.inherited_mark.map(|mark| mark.0),
         "ownMark": ttl.own_mark.map(|mark| mark.0),

@@ -16,6 +16,7 @@ use crate::keys::{
     position_of,
 };
 use crate::partition::Head;
+use crate::ranges::Span;
 use crate::record::Record;
 use crate::scan::successor;
 use crate::writer::{ordinal_of_value, parse_stored};
@@ -64,9 +65,13 @@ pub async fn run(engine: &dyn Engine, progress: &mut dyn FnMut(u64, u64)) -> Res
             }
         };
         settings.indexing_changed = row["indexingChanged"].as_bool().unwrap_or(true);
-        let count = row["partitions"].as_u64().unwrap_or(1) as u32;
-        for partition in 0..count {
-            partitions.push((PartitionId { container, partition }, settings.clone()));
+        let Some(spans) = Span::decode_all(&row["partitions"]) else {
+            report.problem(format!("container {container}: its partitions cannot be read"));
+            continue;
+        };
+        for span in spans {
+            let id = PartitionId { container, partition: span.number };
+            partitions.push((id, settings.clone()));
         }
     }
     let mut heads = Vec::new();

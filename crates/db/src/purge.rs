@@ -114,7 +114,7 @@ impl Db {
         let mut report =
             PurgeReport { more: self.purge_dropped().await?, ..PurgeReport::default() };
         for container in self.containers_with_ttl() {
-            for partition in container.runtime.partitions() {
+            for partition in &container.partitions.all {
                 let spare = partition.bucket().spare(self.clock.elapsed());
                 let affordable = spare.map_or(usize::MAX, |spare| (spare / ITEM_CHARGE) as usize);
                 let items_max = affordable.min(ROUND_ITEMS_MAX);
@@ -139,7 +139,7 @@ impl Db {
         let mut report = PurgeReport::default();
         while self.purge_dropped().await? {}
         for container in self.containers_with_ttl() {
-            for partition in container.runtime.partitions() {
+            for partition in &container.partitions.all {
                 loop {
                     let purged = self.purge_partition(partition, ROUND_ITEMS_MAX).await?;
                     report.purged += purged.items;
@@ -156,7 +156,7 @@ impl Db {
     /// Items purged since the start, in all containers that there are.
     pub fn purged(&self) -> u64 {
         let catalog = self.catalog.load();
-        let partitions = catalog.containers().flat_map(|container| container.runtime.partitions());
+        let partitions = catalog.containers().flat_map(|container| &container.partitions.all);
         partitions.map(|partition| partition.purged.load(Ordering::Relaxed)).sum()
     }
 
@@ -173,7 +173,7 @@ impl Db {
                 purged: 0,
                 charge: 0.0,
             };
-            for partition in container.runtime.partitions() {
+            for partition in &container.partitions.all {
                 lag.purged += partition.purged.load(Ordering::Relaxed);
                 lag.charge += partition.purge_charge();
                 if let Some(died) = self.first_dead(&container, partition).await? {
@@ -323,7 +323,7 @@ impl Db {
         let mut due: Option<Timestamp> = None;
         for container in self.containers_with_ttl() {
             let state = container.ttl();
-            for partition in container.runtime.partitions() {
+            for partition in &container.partitions.all {
                 let own = match state.default.is_on() {
                     true => self.first_own(partition).await?,
                     false => None,

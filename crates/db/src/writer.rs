@@ -526,8 +526,8 @@ impl<'w> Round<'w> {
             name: op.renamed.as_ref().unwrap_or(&op.name).clone(),
             body: Bytes::new(),
         };
-        record.body =
-            complete(&body.text, self.writer.runtime.rid, (partition.partition, ordinal), &record);
+        let birthplace = self.writer.partition.span.birthplace(ordinal);
+        record.body = complete(&body.text, self.writer.runtime.rid, (birthplace, ordinal), &record);
 
         let ts_term = self.writer.runtime.settings().indexing.ts_term(record.ts);
         let mut terms: Vec<&Vec<u8>> = body.terms.iter().chain(&ts_term).collect();
