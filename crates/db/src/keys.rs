@@ -141,6 +141,11 @@ pub(crate) fn term_range(partition: PartitionId, term: &[u8]) -> std::ops::Range
     prefix_range(in_partition(partition, term.len() + 1).u8(TERM).rest(term).take())
 }
 
+/// The unique entries that begin with `suffix`.
+pub(crate) fn unique_range(partition: PartitionId, suffix: &[u8]) -> std::ops::Range<Bytes> {
+    prefix_range(in_partition(partition, suffix.len() + 1).u8(UNIQUE).rest(suffix).take())
+}
+
 fn prefix_range(prefix: Bytes) -> std::ops::Range<Bytes> {
     let end = prefix_end(&prefix);
     prefix..end

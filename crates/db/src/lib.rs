@@ -32,6 +32,7 @@ pub mod catalog;
 pub mod charge;
 pub mod check;
 pub mod container;
+pub mod documents;
 pub mod error;
 pub mod feed;
 mod index;
@@ -76,6 +77,8 @@ pub use writer::Outcome;
 pub struct Options {
     /// Refuse requests over the provisioned request units with [`Error::Throttled`].
     pub throttle: bool,
+    /// How containers of documents are read, if there is a front end for them.
+    pub layouts: Option<documents::Layouts>,
 }
 
 /// A database on an engine. Cheap to clone; all clones are the same database.

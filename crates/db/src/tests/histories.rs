@@ -87,7 +87,7 @@ fn run_seeds(count: u64, mut engine: impl FnMut() -> Arc<dyn Engine>, throttle: 
 
 async fn run_history(seed: u64, engine: Arc<dyn Engine>, throttle: bool) {
     let mut random = fastrand::Rng::with_seed(seed);
-    let mut world = World::new(engine, Options { throttle }).await;
+    let mut world = World::new(engine, Options { throttle, ..Options::default() }).await;
     let mut model = Model::default();
     world.db.create_container("d", &definition(None), None).await.unwrap();
     let mut log = Vec::new();
@@ -105,7 +105,7 @@ async fn run_history(seed: u64, engine: Arc<dyn Engine>, throttle: bool) {
         "after the purge, seed {seed}:\n  {}",
         log.join("\n  ")
     );
-    let report = crate::check::run(&*world.engine, &mut |_, _| {}).await.unwrap();
+    let report = crate::check::run(&*world.engine, None, &mut |_, _| {}).await.unwrap();
     assert_eq!(report.problems, Vec::<String>::new(), "seed {seed}:\n  {}", log.join("\n  "));
 }
 

@@ -60,7 +60,8 @@ impl Runner for Session {
                     Ok(String::new())
                 }
                 "throttle" => {
-                    *world = World::in_memory(Options { throttle: true }).await;
+                    *world =
+                        World::in_memory(Options { throttle: true, ..Options::default() }).await;
                     Ok(String::new())
                 }
                 "create" | "upsert" | "replace" | "delete" => write(world, etags, command).await,
