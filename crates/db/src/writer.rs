@@ -27,6 +27,7 @@ use crate::keys::{Key, ordinal_of};
 use crate::partition::{Head, Partition};
 use crate::purge::{Alarm, Purged};
 use crate::record::Record;
+use crate::timeline::{Beginning, Step};
 use crate::{Db, Error, Result};
 
 /// The most operations in a round.
@@ -42,6 +43,8 @@ pub(crate) enum Op {
     Write(Transaction, oneshot::Sender<Vec<Outcome>>),
     /// Remove up to so many expired items.
     Purge(usize, oneshot::Sender<Result<Purged>>),
+    /// Count from now on what expires when; answers with the state that the counting begins at, unless it is on already.
+    Count(oneshot::Sender<Option<Beginning>>),
     /// Refuse everything from now on: the container is being dropped, or the server stops.
     Close(oneshot::Sender<()>),
 }
@@ -107,6 +110,7 @@ struct Flight {
     head: Head,
     names: HashMap<Bytes, Option<Stored>>,
     uniques: HashMap<Vec<u8>, Option<u64>>,
+    steps: Option<Vec<Step>>,
 }
 
 /// A transaction and who waits for it.
@@ -151,6 +155,11 @@ impl Writer {
                     self.land_all().await;
                     // A receiver that has gone away has no use for the answer.
                     drop(reply.send(self.purge_round(items_max).await));
+                }
+                Some(Op::Count(reply)) => {
+                    self.land_all().await;
+                    let begun = self.partition.counts.begin(&*self.engine, self.head);
+                    drop(reply.send(begun));
                 }
                 Some(Op::Close(reply)) => {
                     self.land_all().await;
@@ -202,13 +211,22 @@ impl Writer {
         for (transaction, _) in &writes {
             outcomes.push(round.transact(transaction).await);
         }
-        let Round { old_head, head, batch, names, uniques, .. } = round;
+        let Round { old_head, head, batch, names, uniques, steps, .. } = round;
         let batch = self.checked(old_head, head, batch);
         let head = if batch.is_some() { head } else { old_head };
         let empty = batch.is_none();
         let commit = self.send(batch);
         self.head = head;
-        self.flights.push_back(Flight { commit, empty, writes, outcomes, head, names, uniques });
+        self.flights.push_back(Flight {
+            commit,
+            empty,
+            writes,
+            outcomes,
+            head,
+            names,
+            uniques,
+            steps,
+        });
         while self.flights.len() >= FLIGHTS_MAX {
             self.land().await;
         }
@@ -268,6 +286,7 @@ impl Writer {
         match committed.unwrap_or(Err(storage::Error::Closed)) {
             Ok(()) => {
                 self.partition.set_head(flight.head);
+                self.count(flight.steps);
                 for ((_, reply), outcomes) in flight.writes.into_iter().zip(flight.outcomes) {
                     drop(reply.send(outcomes));
                 }
@@ -313,6 +332,7 @@ impl Writer {
             self.partition.set_head(head);
             self.head = head;
         }
+        self.partition.counts.drop_all();
         head.is_some()
     }
 
@@ -320,7 +340,7 @@ impl Writer {
         let mut round = Round::new(self);
         let purged = round.purge(items_max).await?;
         let charge = std::mem::take(&mut round.charge);
-        let Round { old_head, head, batch, .. } = round;
+        let Round { old_head, head, batch, steps, .. } = round;
         if let Some(batch) = self.checked(old_head, head, batch) {
             if let Err(error) = self.engine.commit(batch).await {
                 self.reload_head().await;
@@ -328,9 +348,17 @@ impl Writer {
             }
             self.head = head;
             self.partition.set_head(head);
+            self.count(steps);
         }
         self.partition.book_purge(purged.items, charge);
         Ok(purged)
+    }
+
+    /// Adds what a committed round has changed to the counts of expiries, where these are kept.
+    fn count(&self, steps: Option<Vec<Step>>) {
+        if let Some(steps) = steps {
+            self.partition.counts.add(&steps, self.head.now);
+        }
     }
 }
 
@@ -358,6 +386,8 @@ pub(crate) struct Round<'w> {
     undo: Vec<Undo>,
     /// Which write of its change comes next.
     seq: u16,
+    /// What comes and goes in the orders of expiry, where that is counted.
+    steps: Option<Vec<Step>>,
 }
 
 /// An entry of a round as it was: `None` where there was none.
@@ -390,6 +420,7 @@ impl<'w> Round<'w> {
             uniques: HashMap::new(),
             undo: Vec::new(),
             seq: 0,
+            steps: writer.partition.counts.is_on().then(Vec::new),
         }
     }
 
@@ -400,6 +431,7 @@ impl<'w> Round<'w> {
     /// Makes all of a transaction's writes, as one change with one lsn, or none.
     async fn transact(&mut self, transaction: &Transaction) -> Vec<Outcome> {
         let (head, written) = (self.head, self.batch.writes.len());
+        let counted = self.steps.as_ref().map_or(0, Vec::len);
         self.undo.clear();
         self.seq = 0;
         self.head.lsn += 1;
@@ -411,6 +443,7 @@ impl<'w> Round<'w> {
                 Ok(_) => outcomes.push(Outcome { result, charge }),
                 Err(error) => {
                     self.roll_back(head, written);
+                    self.steps.iter_mut().for_each(|steps| steps.truncate(counted));
                     return Outcome::all_refused(transaction.len(), number, error, charge);
                 }
             }
@@ -590,8 +623,14 @@ impl<'w> Round<'w> {
     /// The entries in the feed and, with an own ttl, in the expiry order.
     fn put_order_entries(&mut self, record: &Record, ordinal: u64) {
         let partition = self.writer.partition.id;
-        let mut value = record.ts.0.to_le_bytes().to_vec();
+        if let Some(steps) = &mut self.steps {
+            steps.extend(Step::coming(record));
+        }
+        let length = (record.body.len() as u32).to_le_bytes();
+        let mut value = Vec::with_capacity(13);
+        value.extend_from_slice(&record.ts.0.to_le_bytes());
         value.push(u8::from(record.own_ttl != Ttl::Absent));
+        value.extend_from_slice(&length);
         self.batch.put(
             Family::Feed,
             Key::Feed { partition, lsn: record.lsn, ordinal }.encode(),
@@ -600,11 +639,15 @@ impl<'w> Round<'w> {
         if let Ttl::Secs(secs) = record.own_ttl {
             let at = record.ts.plus(secs.into());
             let key = Key::Expiry { partition, at, ordinal }.encode();
-            self.batch.put(Family::Expiry, key, record.lsn.to_le_bytes().to_vec());
+            let value = [&record.lsn.to_le_bytes()[..], &length].concat();
+            self.batch.put(Family::Expiry, key, value);
         }
     }
 
     fn remove_order_entries(&mut self, old: &Stored) {
+        if let Some(steps) = &mut self.steps {
+            steps.extend(Step::going(&old.record));
+        }
         let partition = self.writer.partition.id;
         let ordinal = old.ordinal;
         self.batch
