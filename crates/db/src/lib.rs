@@ -50,6 +50,7 @@ pub mod settings;
 #[cfg(test)]
 mod tests;
 pub mod throughput;
+pub mod timeline;
 mod writer;
 
 use std::sync::Arc;
@@ -70,6 +71,7 @@ pub use purge::{PurgeReport, TtlLag};
 pub use query::QueryRequest;
 pub use settings::Settings;
 pub use throughput::{Migration, Offer, Throughput};
+pub use timeline::{Due, Explanation, Forecast, Tally, Timeline};
 pub use writer::Outcome;
 
 /// How a database behaves.

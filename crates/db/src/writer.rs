@@ -29,6 +29,7 @@ use crate::partition::{Head, Partition};
 use crate::purge::{Alarm, Purged};
 use crate::record::Record;
 use crate::settings::Beside;
+use crate::timeline::{Beginning, Step};
 use crate::{Db, Error, Result};
 
 /// The most operations in a round.
@@ -46,6 +47,8 @@ pub(crate) enum Op {
     Purge(usize, oneshot::Sender<Result<Purged>>),
     /// A step of the upkeep of documents.
     Upkeep(Upkeep, UpkeepDone),
+    /// Count from now on what expires when; answers with the state that the counting begins at, unless it is on already.
+    Count(oneshot::Sender<Option<Beginning>>),
     /// Refuse everything from now on: the container is being dropped, or the server stops.
     Close(oneshot::Sender<()>),
 }
@@ -126,6 +129,7 @@ struct Flight {
     head: Head,
     names: HashMap<Bytes, Option<Stored>>,
     uniques: HashMap<Vec<u8>, Option<u64>>,
+    steps: Option<Vec<Step>>,
 }
 
 /// A transaction and who waits for it.
@@ -174,6 +178,11 @@ impl Writer {
                 Some(Op::Upkeep(step, reply)) => {
                     self.land_all().await;
                     drop(reply.send(self.upkeep_round(&step).await));
+                }
+                Some(Op::Count(reply)) => {
+                    self.land_all().await;
+                    let begun = self.partition.counts.begin(&*self.engine, self.head);
+                    drop(reply.send(begun));
                 }
                 Some(Op::Close(reply)) => {
                     self.land_all().await;
@@ -226,13 +235,22 @@ impl Writer {
         for (transaction, _) in &writes {
             outcomes.push(round.transact(transaction).await);
         }
-        let Round { old_head, head, batch, names, uniques, .. } = round;
+        let Round { old_head, head, batch, names, uniques, steps, .. } = round;
         let batch = self.checked(old_head, head, batch);
         let head = if batch.is_some() { head } else { old_head };
         let empty = batch.is_none();
         let commit = self.send(batch);
         self.head = head;
-        self.flights.push_back(Flight { commit, empty, writes, outcomes, head, names, uniques });
+        self.flights.push_back(Flight {
+            commit,
+            empty,
+            writes,
+            outcomes,
+            head,
+            names,
+            uniques,
+            steps,
+        });
         while self.flights.len() >= FLIGHTS_MAX {
             self.land().await;
         }
@@ -292,6 +310,7 @@ impl Writer {
         match committed.unwrap_or(Err(storage::Error::Closed)) {
             Ok(()) => {
                 self.partition.set_head(flight.head);
+                self.count(flight.steps);
                 for ((_, reply), outcomes) in flight.writes.into_iter().zip(flight.outcomes) {
                     drop(reply.send(outcomes));
                 }
@@ -337,6 +356,7 @@ impl Writer {
             self.partition.set_head(head);
             self.head = head;
         }
+        self.partition.counts.drop_all();
         head.is_some()
     }
 
@@ -344,8 +364,8 @@ impl Writer {
         let mut round = Round::new(self);
         let purged = round.purge(items_max).await?;
         let charge = std::mem::take(&mut round.charge);
-        let Round { old_head, head, batch, .. } = round;
-        self.commit(old_head, head, batch).await?;
+        let Round { old_head, head, batch, steps, .. } = round;
+        self.commit(old_head, head, batch, steps).await?;
         self.partition.book_purge(purged.items, charge);
         Ok(purged)
     }
@@ -353,13 +373,19 @@ impl Writer {
     async fn upkeep_round(&mut self, step: &Upkeep) -> Result<Option<u64>> {
         let mut round = Round::new(self);
         let next = round.upkeep(step).await?;
-        let Round { old_head, head, batch, .. } = round;
-        self.commit(old_head, head, batch).await?;
+        let Round { old_head, head, batch, steps, .. } = round;
+        self.commit(old_head, head, batch, steps).await?;
         Ok(next)
     }
 
     /// Commits a round of our own, which nobody's round waits for.
-    async fn commit(&mut self, old_head: Head, head: Head, batch: Batch) -> Result<()> {
+    async fn commit(
+        &mut self,
+        old_head: Head,
+        head: Head,
+        batch: Batch,
+        steps: Option<Vec<Step>>,
+    ) -> Result<()> {
         if let Some(batch) = self.checked(old_head, head, batch) {
             if let Err(error) = self.engine.commit(batch).await {
                 self.reload_head().await;
@@ -367,8 +393,16 @@ impl Writer {
             }
             self.head = head;
             self.partition.set_head(head);
+            self.count(steps);
         }
         Ok(())
+    }
+
+    /// Adds what a committed round has changed to the counts of expiries, where these are kept.
+    fn count(&self, steps: Option<Vec<Step>>) {
+        if let Some(steps) = steps {
+            self.partition.counts.add(&steps, self.head.now);
+        }
     }
 }
 
@@ -396,6 +430,8 @@ pub(crate) struct Round<'w> {
     undo: Vec<Undo>,
     /// Which write of its change comes next.
     seq: u16,
+    /// What comes and goes in the orders of expiry, where that is counted.
+    steps: Option<Vec<Step>>,
 }
 
 /// An entry of a round as it was: `None` where there was none.
@@ -428,6 +464,7 @@ impl<'w> Round<'w> {
             uniques: HashMap::new(),
             undo: Vec::new(),
             seq: 0,
+            steps: writer.partition.counts.is_on().then(Vec::new),
         }
     }
 
@@ -458,6 +495,7 @@ impl<'w> Round<'w> {
     /// Makes all writes, as one change with one lsn, or none.
     async fn transact_all(&mut self, transaction: &[Prepared]) -> Vec<Outcome> {
         let (head, written) = (self.head, self.batch.writes.len());
+        let counted = self.steps.as_ref().map_or(0, Vec::len);
         self.undo.clear();
         self.seq = 0;
         self.head.lsn += 1;
@@ -469,6 +507,7 @@ impl<'w> Round<'w> {
                 Ok(_) => outcomes.push(Outcome { result, charge }),
                 Err(error) => {
                     self.roll_back(head, written);
+                    self.steps.iter_mut().for_each(|steps| steps.truncate(counted));
                     return Outcome::all_refused(transaction.len(), number, error, charge);
                 }
             }
@@ -706,8 +745,14 @@ impl<'w> Round<'w> {
     /// The entries in the feed and, with an own ttl, in the expiry order.
     pub fn put_order_entries(&mut self, record: &Record, ordinal: u64) {
         let partition = self.writer.partition.id;
-        let mut value = record.ts.0.to_le_bytes().to_vec();
+        if let Some(steps) = &mut self.steps {
+            steps.extend(Step::coming(record));
+        }
+        let length = (record.body.len() as u32).to_le_bytes();
+        let mut value = Vec::with_capacity(13);
+        value.extend_from_slice(&record.ts.0.to_le_bytes());
         value.push(u8::from(record.own_ttl != Ttl::Absent));
+        value.extend_from_slice(&length);
         self.batch.put(
             Family::Feed,
             Key::Feed { partition, lsn: record.lsn, ordinal }.encode(),
@@ -717,11 +762,15 @@ impl<'w> Round<'w> {
             // A date may lie long before its item was written.
             self.expect_expiry(at);
             let key = Key::Expiry { partition, at, ordinal }.encode();
-            self.batch.put(Family::Expiry, key, record.lsn.to_le_bytes().to_vec());
+            let value = [&record.lsn.to_le_bytes()[..], &length].concat();
+            self.batch.put(Family::Expiry, key, value);
         }
     }
 
     pub fn remove_order_entries(&mut self, old: &Stored) {
+        if let Some(steps) = &mut self.steps {
+            steps.extend(Step::going(&old.record));
+        }
         let partition = self.writer.partition.id;
         let ordinal = old.ordinal;
         self.batch
