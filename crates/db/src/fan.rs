@@ -91,7 +91,7 @@ impl<'a> Fan<'a> {
             Left::After(ordinal) => Some(ordinal),
         };
         let scope = if stop.target.whole { &Scope::Container } else { self.scope };
-        let filter = ScopeFilter::new(self.container, scope);
+        let filter = ScopeFilter::new(self.container, scope)?;
         let partition = stop.target.partition.id;
         let mut scan = ItemScan::new(&self.view, partition, filter, after);
         let settings = self.container.runtime.settings();

@@ -74,7 +74,7 @@ impl Db {
             // Taken before the snapshot: it must not promise more than the snapshot shows.
             let last = |target: Target| (target.partition.session().lsn, target);
             let mut targets: Vec<(u64, Target)> = targets.into_iter().map(last).collect();
-            let filter = ScopeFilter::new(container, scope);
+            let filter = ScopeFilter::new(container, scope)?;
             let read = FeedRead { view: View::new(self, container), filter };
             let known = match from {
                 ChangesRequest::After(etag) => Some(FeedEtag::parse(etag)?),

@@ -14,6 +14,7 @@ use storage::Family;
 use tokio::sync::oneshot;
 
 use crate::charge::{self, RequestCharge};
+use crate::documents::{Edit, Layout, not_json};
 use crate::fan::{self, Fan};
 use crate::index::is_system_property;
 use crate::keys::{Key, encode_name, encode_partition_key};
@@ -21,7 +22,7 @@ use crate::partition::Partition;
 use crate::patch::Patch;
 use crate::ranges::{Places, Target};
 use crate::record::Record;
-use crate::writer::{Op, Outcome, Transaction, ordinal_of_value};
+use crate::writer::{Mode, Op, Outcome, Transaction, ordinal_of_value};
 use crate::{Container, Db, Error, Reply, Result, Settings};
 
 /// The most bytes of an item's JSON.
@@ -144,6 +145,8 @@ pub(crate) struct Prepared {
     pub content: Content,
     pub if_match: Option<String>,
     pub if_none_match: Option<String>,
+    /// The layout that a document's body was read by.
+    pub layout: Option<Arc<dyn Layout>>,
 }
 
 /// What a write brings.
@@ -153,6 +156,10 @@ pub(crate) enum Content {
     Body(PreparedBody),
     /// Changes to the item that is there.
     Patch(Box<PreparedPatch>),
+    /// A change of a document, or none.
+    Edit(Arc<dyn Edit>),
+    /// A document that cannot be stored.
+    Refused(Error),
     /// Nothing: a delete or a read.
     Nothing,
 }
@@ -167,8 +174,8 @@ pub(crate) struct PreparedPatch {
 /// What will be stored of an item.
 #[derive(Debug)]
 pub(crate) struct PreparedBody {
-    /// The JSON text without system properties and without its last brace.
-    pub text: Vec<u8>,
+    /// The JSON text without system properties and without its last brace; or the whole document.
+    pub text: Bytes,
     pub own_ttl: Ttl,
     pub terms: Vec<Vec<u8>>,
     pub unique: Vec<Vec<u8>>,
@@ -178,7 +185,7 @@ impl Prepared {
     pub fn body_bytes(&self) -> usize {
         match &self.content {
             Content::Body(body) => body.text.len(),
-            Content::Patch(_) | Content::Nothing => 0,
+            Content::Patch(_) | Content::Edit(_) | Content::Refused(_) | Content::Nothing => 0,
         }
     }
 }
@@ -259,19 +266,20 @@ impl Db {
         };
         let result = async {
             let count = writes.len();
-            let mut transaction: Transaction = Vec::with_capacity(count);
+            let mut ops: Vec<Prepared> = Vec::with_capacity(count);
             for (number, write) in writes.into_iter().enumerate() {
                 let prepared = self.prepare(container, write).await;
-                match prepared.and_then(|prepared| same_key(&transaction, prepared)) {
+                match prepared.and_then(|prepared| same_key(&ops, prepared)) {
                     Ok((place, prepared)) => {
                         partition = place;
-                        transaction.push(prepared);
+                        ops.push(prepared);
                     }
                     Err(error) => {
                         return Ok(Outcome::all_refused(count, number, error, charge::MISS));
                     }
                 }
             }
+            let transaction = Transaction { ops, mode: Mode::Atomic };
             let outcomes = self.submit(partition, transaction)?;
             // The writer drops what it has not answered only when the container goes.
             outcomes.await.map_err(|_| Error::OwnerNotFound)
@@ -290,7 +298,8 @@ impl Db {
         for write in writes {
             let prepared = self.prepare(container, write).await;
             pending.push(prepared.and_then(|(partition, prepared)| {
-                Ok((partition, self.submit(partition, vec![prepared])?))
+                let transaction = Transaction { ops: vec![prepared], mode: Mode::Atomic };
+                Ok((partition, self.submit(partition, transaction)?))
             }));
         }
         let mut outcomes = Vec::with_capacity(pending.len());
@@ -401,6 +410,9 @@ impl Db {
     ) -> Result<(&'c Arc<Partition>, Prepared)> {
         let Write { verb, partition_key, body, if_match, if_none_match } = write;
         let settings = container.runtime.settings();
+        if settings.layout.is_some() {
+            return Err(not_json());
+        }
         if let Verb::Delete(id) | Verb::Read(id) | Verb::Patch(id) = &verb {
             let key = partition_key.ok_or_else(missing_key)?;
             check_key(container, &key)?;
@@ -414,8 +426,9 @@ impl Db {
                 }
                 _ => Content::Nothing,
             };
-            let renamed = None;
-            let prepared = Prepared { verb, key, name, renamed, content, if_match, if_none_match };
+            let (renamed, layout) = (None, None);
+            let prepared =
+                Prepared { verb, key, name, renamed, content, if_match, if_none_match, layout };
             return Ok((partition, prepared));
         }
         let value = parse(&body)?;
@@ -439,12 +452,14 @@ impl Db {
                 renamed = Some(std::mem::replace(&mut name, encode_name(&key, &addressed).into()));
             }
         }
-        let content = Content::Body(body);
-        Ok((partition, Prepared { verb, key, name, renamed, content, if_match, if_none_match }))
+        let (content, layout) = (Content::Body(body), None);
+        let prepared =
+            Prepared { verb, key, name, renamed, content, if_match, if_none_match, layout };
+        Ok((partition, prepared))
     }
 
     /// The record under a name, dead or alive: callers apply the horizon.
-    async fn find(&self, partition: &Partition, name: &[u8]) -> Result<Option<Record>> {
+    pub(crate) async fn find(&self, partition: &Partition, name: &[u8]) -> Result<Option<Record>> {
         let place = self.names.place(partition.id, name);
         if let Some(ordinal) = self.names.guess(place)
             && let Some(record) = self.record(partition, ordinal).await?
@@ -498,7 +513,7 @@ fn item_number(container: &Container, partition: &Partition, id: &str) -> Option
 }
 
 /// A write and where it goes, if it is to the same partition key as the rest of its transaction.
-fn same_key<T>(transaction: &Transaction, write: (T, Prepared)) -> Result<(T, Prepared)> {
+fn same_key<T>(transaction: &[Prepared], write: (T, Prepared)) -> Result<(T, Prepared)> {
     match transaction.first().is_none_or(|first| first.key == write.1.key) {
         true => Ok(write),
         false => Err(Error::PartitionKeyMismatch),
@@ -624,7 +639,7 @@ fn own_ttl(value: Option<&Value>, on: bool) -> Result<Ttl> {
 }
 
 /// The item's JSON without system properties and without the last brace, which the writer adds.
-fn text_of(members: &Map<String, Value>) -> Vec<u8> {
+fn text_of(members: &Map<String, Value>) -> Bytes {
     let mut text = Vec::with_capacity(1_024);
     for (name, value) in members.iter().filter(|(name, _)| !is_system_property(name)) {
         text.push(if text.is_empty() { b'{' } else { b',' });
@@ -632,5 +647,5 @@ fn text_of(members: &Map<String, Value>) -> Vec<u8> {
         text.push(b':');
         serde_json::to_writer(&mut text, value).expect("a value can be written");
     }
-    text
+    text.into()
 }

@@ -160,6 +160,11 @@ impl Container {
         self.partitions.of(&self.settings.partition_key, key)
     }
 
+    /// The one partition of a container of documents.
+    pub(crate) fn partition(&self) -> &Partition {
+        &self.partitions.all[0]
+    }
+
     /// Refuses the number of a partition that is not there (any more).
     pub fn check_partition(&self, number: u32) -> Result<()> {
         self.partitions.numbered(number).map(|_| ())
