@@ -1,1 +1,3 @@
-//! The MongoDB front end: will speak MongoDB's wire protocol. It comes with its own issue; until then this crate is empty.
+//! The MongoDB front end. So far the language: what filters, updates and pipelines mean.
+
+pub mod language;
