@@ -209,7 +209,28 @@ impl Db {
         body: &Value,
         throughput: Option<Throughput>,
     ) -> Result<Arc<Container>> {
-        let settings = Arc::new(Settings::parse(body)?);
+        self.create_container_as(database, Settings::parse(body)?, throughput).await
+    }
+
+    /// Creates a container of documents; `body` has a part `documents` for the layout.
+    pub async fn create_collection(
+        &self,
+        database: &str,
+        body: &Value,
+        throughput: Option<Throughput>,
+    ) -> Result<Arc<Container>> {
+        let layouts = self.options.layouts.ok_or(Error::OwnerNotFound)?;
+        let settings = Settings::of_documents(body, layouts)?;
+        self.create_container_as(database, settings, throughput).await
+    }
+
+    async fn create_container_as(
+        &self,
+        database: &str,
+        settings: Settings,
+        throughput: Option<Throughput>,
+    ) -> Result<Arc<Container>> {
+        let settings = Arc::new(settings);
         let mut change = self.change_catalog().await;
         let entry = change.catalog.entry(database).ok_or(Error::OwnerNotFound)?;
         let (database, taken) =
@@ -255,36 +276,41 @@ impl Db {
         body: &Value,
         if_match: Option<&str>,
     ) -> Result<Arc<Container>> {
-        let mut change = self.change_catalog().await;
+        let change = self.change_catalog().await;
         let old = self.container(database, container)?;
         check_version(old.etag, if_match)?;
-        let settings = Arc::new(old.settings.replaced_by(body)?);
-        let (etag, ts) = change.stamp();
-        let (owner, runtime) = (&old.database_id, old.runtime.clone());
-        let new = Arc::new(Container::new(owner, settings.clone(), (etag, ts), runtime));
-
-        let cell = &old.runtime.ttl;
-        let before = cell.state();
-        let now = cell.hold(|| self.now());
-        let ttl = before.with_default(settings.default_ttl, now);
-        change.put(Key::Container(old.rid.number), &encode_container(&new, ttl));
-        let entry =
-            change.catalog.databases.get_mut(&old.database_id).ok_or(Error::OwnerNotFound)?;
-        entry.containers.insert(settings.id.clone(), new.clone());
-        match change.commit().await {
-            Ok(()) => {
-                cell.set(ttl);
-                old.runtime.set_settings(settings);
-                self.alarm.wake();
-                Ok(new)
-            }
-            Err(error) => {
-                cell.set(before);
-                Err(error)
-            }
-        }
+        let settings = old.settings.replaced_by(body, self.options.layouts)?;
+        change.replace_container(&old, settings).await
     }
 
+    /// Replaces the definition of a container of documents, by its own front end: `edit` makes the new definition of the one in force.
+    pub async fn replace_collection(
+        &self,
+        database: &str,
+        container: &str,
+        edit: impl FnOnce(&mut Map<String, Value>),
+    ) -> Result<Arc<Container>> {
+        let change = self.change_catalog().await;
+        let old = self.container(database, container)?;
+        let mut body = old.settings.json.clone();
+        edit(&mut body);
+        let settings = old.settings.replaced_as(Value::Object(body), self.options.layouts)?;
+        change.replace_container(&old, settings).await
+    }
+
+    /// Forgets the marks of former rules in a container whose TTL is off, after what they had expired was removed.
+    pub async fn forget_marks(&self, container: &Container) -> Result<()> {
+        let mut change = self.change_catalog().await;
+        let current = self.container(&container.database_id, container.id())?;
+        let ttl = TtlState::new(current.ttl().default);
+        if ttl.default.is_on() {
+            return Ok(());
+        }
+        change.put(Key::Container(current.rid.number), &encode_container(&current, ttl));
+        change.commit().await?;
+        current.runtime.ttl.set(ttl);
+        Ok(())
+    }
     /// Deletes a container with all its items, at once.
     pub async fn delete_container(
         &self,
@@ -340,6 +366,39 @@ impl Change<'_> {
 
     pub fn delete(&mut self, key: Key<'_>) {
         self.batch.delete(key.family(), key.encode());
+    }
+
+    /// Replaces a container's definition.
+    async fn replace_container(
+        mut self,
+        old: &Arc<Container>,
+        settings: Settings,
+    ) -> Result<Arc<Container>> {
+        let db = self.db;
+        let settings = Arc::new(settings);
+        let (etag, ts) = self.stamp();
+        let (owner, runtime) = (&old.database_id, old.runtime.clone());
+        let new = Arc::new(Container::new(owner, settings.clone(), (etag, ts), runtime));
+
+        let cell = &old.runtime.ttl;
+        let before = cell.state();
+        let now = cell.hold(|| db.now());
+        let ttl = before.with_default(settings.default_ttl, now);
+        self.put(Key::Container(old.rid.number), &encode_container(&new, ttl));
+        let entry = self.catalog.databases.get_mut(&old.database_id).ok_or(Error::OwnerNotFound)?;
+        entry.containers.insert(settings.id.clone(), new.clone());
+        match self.commit().await {
+            Ok(()) => {
+                cell.set(ttl);
+                old.runtime.set_settings(settings);
+                db.alarm.wake();
+                Ok(new)
+            }
+            Err(error) => {
+                cell.set(before);
+                Err(error)
+            }
+        }
     }
 
     /// Takes a container out of the catalog. Its data is removed in the background; its name and all its items are

@@ -3,6 +3,8 @@
 //! A write is prepared here, in the request's own task: parsed, validated, its index terms computed. Only then does it queue for
 //! the partition's writer ([`crate::writer`]), which decides.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use model::partition_key::{Component, PartitionKey};
 use model::resource::{ChildRid, Etag, SessionToken};
@@ -12,13 +14,14 @@ use storage::Family;
 use tokio::sync::oneshot;
 
 use crate::charge::{self, RequestCharge};
+use crate::documents::{Edit, Layout, not_json};
 use crate::index::is_system_property;
 use crate::keys::{Key, encode_name, encode_partition_key};
 use crate::partition::Partition;
 use crate::patch::Patch;
 use crate::record::Record;
 use crate::scan::{ItemScan, Position};
-use crate::writer::{Op, Outcome, Transaction, ordinal_of_value};
+use crate::writer::{Mode, Op, Outcome, Transaction, ordinal_of_value};
 use crate::{Container, Db, Error, Reply, Result, Settings};
 
 /// The most bytes of an item's JSON.
@@ -141,6 +144,8 @@ pub(crate) struct Prepared {
     pub content: Content,
     pub if_match: Option<String>,
     pub if_none_match: Option<String>,
+    /// The layout that a document's body was read by.
+    pub layout: Option<Arc<dyn Layout>>,
 }
 
 /// What a write brings.
@@ -150,6 +155,10 @@ pub(crate) enum Content {
     Body(PreparedBody),
     /// Changes to the item that is there.
     Patch(Box<PreparedPatch>),
+    /// A change of a document, or none.
+    Edit(Arc<dyn Edit>),
+    /// A document that cannot be stored.
+    Refused(Error),
     /// Nothing: a delete or a read.
     Nothing,
 }
@@ -164,8 +173,8 @@ pub(crate) struct PreparedPatch {
 /// What will be stored of an item.
 #[derive(Debug)]
 pub(crate) struct PreparedBody {
-    /// The JSON text without system properties and without its last brace.
-    pub text: Vec<u8>,
+    /// The JSON text without system properties and without its last brace; or the whole document.
+    pub text: Bytes,
     pub own_ttl: Ttl,
     pub terms: Vec<Vec<u8>>,
     pub unique: Vec<Vec<u8>>,
@@ -175,7 +184,7 @@ impl Prepared {
     pub fn body_bytes(&self) -> usize {
         match &self.content {
             Content::Body(body) => body.text.len(),
-            Content::Patch(_) | Content::Nothing => 0,
+            Content::Patch(_) | Content::Edit(_) | Content::Refused(_) | Content::Nothing => 0,
         }
     }
 }
@@ -260,6 +269,7 @@ impl Db {
                     }
                 }
             }
+            let transaction = Transaction { ops: transaction, mode: Mode::Atomic };
             let outcomes = self.submit(partition, transaction)?;
             // The writer drops what it has not answered only when the container goes.
             outcomes.await.map_err(|_| Error::OwnerNotFound)
@@ -274,7 +284,9 @@ impl Db {
         let mut pending = Vec::with_capacity(writes.len());
         for write in writes {
             let prepared = self.prepare(container, write).await;
-            pending.push(prepared.and_then(|prepared| self.submit(partition, vec![prepared])));
+            pending.push(prepared.and_then(|prepared| {
+                self.submit(partition, Transaction { ops: vec![prepared], mode: Mode::Atomic })
+            }));
         }
         let mut outcomes = Vec::with_capacity(pending.len());
         for pending in pending {
@@ -371,6 +383,9 @@ impl Db {
     async fn prepare(&self, container: &Container, write: Write) -> Result<Prepared> {
         let Write { verb, partition_key, body, if_match, if_none_match } = write;
         let settings = container.runtime.settings();
+        if settings.layout.is_some() {
+            return Err(not_json());
+        }
         if let Verb::Delete(id) | Verb::Read(id) | Verb::Patch(id) = &verb {
             let key = partition_key.ok_or_else(missing_key)?;
             check_key(container, &key)?;
@@ -391,6 +406,7 @@ impl Db {
                 content,
                 if_match,
                 if_none_match,
+                layout: None,
             });
         }
         let value = parse(&body)?;
@@ -421,11 +437,12 @@ impl Db {
             content: Content::Body(body),
             if_match,
             if_none_match,
+            layout: None,
         })
     }
 
     /// The record under a name, dead or alive: callers apply the horizon.
-    async fn find(&self, partition: &Partition, name: &[u8]) -> Result<Option<Record>> {
+    pub(crate) async fn find(&self, partition: &Partition, name: &[u8]) -> Result<Option<Record>> {
         let place = self.names.place(partition.id, name);
         if let Some(ordinal) = self.names.guess(place)
             && let Some(record) = self.record(partition, ordinal).await?
@@ -592,7 +609,7 @@ fn own_ttl(value: Option<&Value>, on: bool) -> Result<Ttl> {
 }
 
 /// The item's JSON without system properties and without the last brace, which the writer adds.
-fn text_of(members: &Map<String, Value>) -> Vec<u8> {
+fn text_of(members: &Map<String, Value>) -> Bytes {
     let mut text = Vec::with_capacity(1_024);
     for (name, value) in members.iter().filter(|(name, _)| !is_system_property(name)) {
         text.push(if text.is_empty() { b'{' } else { b',' });
@@ -600,5 +617,5 @@ fn text_of(members: &Map<String, Value>) -> Vec<u8> {
         text.push(b':');
         serde_json::to_writer(&mut text, value).expect("a value can be written");
     }
-    text
+    text.into()
 }

@@ -32,6 +32,7 @@ pub mod catalog;
 pub mod charge;
 pub mod check;
 pub mod container;
+pub mod documents;
 pub mod error;
 pub mod feed;
 mod index;
@@ -49,6 +50,7 @@ pub mod settings;
 #[cfg(test)]
 mod tests;
 pub mod throughput;
+pub mod timeline;
 mod writer;
 
 use std::sync::Arc;
@@ -69,6 +71,7 @@ pub use purge::{PurgeReport, TtlLag};
 pub use query::QueryRequest;
 pub use settings::Settings;
 pub use throughput::{Migration, Offer, Throughput};
+pub use timeline::{Due, Explanation, Forecast, Tally, Timeline};
 pub use writer::Outcome;
 
 /// How a database behaves.
@@ -76,6 +79,8 @@ pub use writer::Outcome;
 pub struct Options {
     /// Refuse requests over the provisioned request units with [`Error::Throttled`].
     pub throttle: bool,
+    /// How containers of documents are read, if there is a front end for them.
+    pub layouts: Option<documents::Layouts>,
 }
 
 /// A database on an engine. Cheap to clone; all clones are the same database.

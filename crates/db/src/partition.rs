@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 
 use crate::charge::{Bucket, RequestCharge};
 use crate::keys::PartitionId;
+use crate::timeline::CountsCell;
 use crate::writer::Op;
 use crate::{Error, Result};
 
@@ -83,6 +84,8 @@ pub(crate) struct Partition {
     lsn: AtomicU64,
     bucket: Arc<Mutex<Bucket>>,
     pub purged: AtomicU64,
+    /// What expires when, if somebody has asked.
+    pub counts: CountsCell,
     purge_charge: Mutex<f64>,
 }
 
@@ -101,6 +104,7 @@ impl Partition {
             lsn: AtomicU64::new(head.lsn),
             bucket,
             purged: AtomicU64::new(0),
+            counts: CountsCell::default(),
             purge_charge: Mutex::new(0.0),
         };
         (partition, receiver)

@@ -235,10 +235,12 @@ impl Db {
             None => None,
             Some(inherited) => self.first_inherited(partition).await?.filter(|ts| *ts <= inherited),
         };
+        let state = container.ttl();
+        let own = own.map(|at| state.due(at).unwrap_or(at).min(now));
         // An item that a former default has killed died no later than now: its exact second is forgotten.
-        let died = inherited.map(|ts| match container.ttl().default {
+        let died = inherited.map(|ts| match state.default {
             DefaultTtl::Secs(secs) => ts.plus(secs.into()).min(now),
-            DefaultTtl::Off | DefaultTtl::NoDefault => ts,
+            DefaultTtl::Off | DefaultTtl::NoDefault | DefaultTtl::AfterDate(_) => ts,
         });
         Ok([own, died].into_iter().flatten().min())
     }
@@ -325,14 +327,14 @@ impl Db {
             let state = container.ttl();
             for partition in container.runtime.partitions() {
                 let own = match state.default.is_on() {
-                    true => self.first_own(partition).await?,
+                    true => self.first_own(partition).await?.and_then(|at| state.due(at)),
                     false => None,
                 };
                 let inherited = match state.default {
                     DefaultTtl::Secs(secs) => {
                         self.first_inherited(partition).await?.map(|ts| ts.plus(secs.into()))
                     }
-                    DefaultTtl::Off | DefaultTtl::NoDefault => None,
+                    DefaultTtl::Off | DefaultTtl::NoDefault | DefaultTtl::AfterDate(_) => None,
                 };
                 due = [due, own, inherited].into_iter().flatten().min();
             }

@@ -1,7 +1,7 @@
 //! Scans: the living items of a scope in the order of their creation, a page of the store at a time.
 //!
-//! Lists, queries and everything else that yields more than one item goes through [`ItemScan`], and so through the horizon. There
-//! is no second way.
+//! Lists, queries and everything else that yields more than one item goes through [`ItemScan`] (documents: [`crate::documents::DocumentScan`]),
+//! and so through the horizon. There is no other way.
 
 use std::ops::Range;
 
@@ -12,6 +12,7 @@ use storage::{Direction, Family, Snapshot};
 
 use crate::access::Access;
 use crate::charge::{self, RequestCharge};
+use crate::documents::not_json;
 use crate::items::Scope;
 use crate::keys::{
     Key, PartitionId, decode_partition_key, encode_partition_key, member_range, ordinal_of,
@@ -68,6 +69,9 @@ pub(crate) struct ScopeFilter {
 
 impl ScopeFilter {
     pub fn new(container: &Container, scope: &Scope) -> Result<Self> {
+        if container.settings.layout.is_some() {
+            return Err(not_json());
+        }
         let definition = container.settings.partition_key.clone();
         let (key, hashes) = match scope {
             Scope::Partition(number) if *number != container.partition().id.partition => {

@@ -48,9 +48,10 @@ impl Collation {
             match name {
                 "locale" => found.locale = text()?.to_owned(),
                 "strength" => {
-                    let level = Number::of(value).and_then(Number::to_i64_exact).ok_or_else(wrong)?;
+                    let level =
+                        Number::of(value).and_then(Number::to_i64_exact).ok_or_else(wrong)?;
                     found.strength = u8::try_from(level).ok().filter(|n| (1..=5).contains(n)).ok_or_else(
-                        || Failure::parse(format!("Enumeration value '{level}' for field 'collation.strength' is not a valid value.")),
+                        || Failure::failed_to_parse(format!("Enumeration value '{level}' for field 'collation.strength' is not a valid value.")),
                     )?;
                 }
                 "caseLevel" => found.case_level = flag()?,
@@ -60,7 +61,7 @@ impl Collation {
                 "alternate" => found.shifted = text()? == "shifted",
                 "maxVariable" | "normalization" | "version" => {}
                 _ => {
-                    return Err(Failure::new(
+                    return Err(Failure::coded(
                         40415,
                         format!("BSON field 'collation.{name}' is an unknown field."),
                     ));
@@ -68,14 +69,15 @@ impl Collation {
             }
         }
         if !matches!(spec.get("locale")?, Some(RawBsonRef::String(_))) {
-            return Err(Failure::new(
+            return Err(Failure::coded(
                 40414,
                 "BSON field 'collation.locale' is missing but a required field",
             ));
         }
         let language = found.locale.split(['_', '@', '-']).next().unwrap_or_default();
         if found.locale != "simple"
-            && (!(2..=3).contains(&language.len()) || !language.bytes().all(|b| b.is_ascii_lowercase()))
+            && (!(2..=3).contains(&language.len())
+                || !language.bytes().all(|b| b.is_ascii_lowercase()))
         {
             return Err(Failure::bad_value(format!(
                 "Field 'locale' is invalid in: {}",
@@ -156,8 +158,8 @@ fn is_accent(char: char) -> bool {
 fn class(char: char) -> u8 {
     match char {
         _ if char.is_whitespace() || char.is_control() => 1,
-        '_' | '-' | ',' | ';' | ':' | '!' | '?' | '.' | '\'' | '"' | '(' | ')' | '[' | ']' | '{'
-        | '}' | '@' | '*' | '/' | '\\' | '&' | '#' | '%' => 2,
+        '_' | '-' | ',' | ';' | ':' | '!' | '?' | '.' | '\'' | '"' | '(' | ')' | '[' | ']'
+        | '{' | '}' | '@' | '*' | '/' | '\\' | '&' | '#' | '%' => 2,
         _ if char.is_numeric() => CLASS_DIGIT,
         _ if char.is_alphabetic() => 5,
         _ => 3,

@@ -33,9 +33,7 @@ pub fn order_by(a: RawBsonRef<'_>, b: RawBsonRef<'_>, by: Option<&Collation>) ->
         (V::ObjectId(a), V::ObjectId(b)) => a.bytes().cmp(&b.bytes()),
         (V::Boolean(a), V::Boolean(b)) => a.cmp(&b),
         (V::DateTime(a), V::DateTime(b)) => a.cmp(&b),
-        (V::Timestamp(a), V::Timestamp(b)) => {
-            (a.time, a.increment).cmp(&(b.time, b.increment))
-        }
+        (V::Timestamp(a), V::Timestamp(b)) => (a.time, a.increment).cmp(&(b.time, b.increment)),
         (V::Binary(a), V::Binary(b)) => {
             let (a_len, b_len) = (binary_len(a.subtype, a.bytes), binary_len(b.subtype, b.bytes));
             a_len
@@ -190,9 +188,9 @@ pub fn order_values(a: &Bson, b: &Bson, by: Option<&Collation>) -> Ordering {
             }
             match (Number::of_bson(a), Number::of_bson(b)) {
                 (Some(a), Some(b)) => a.order(b),
-                _ => super::value::with_raw(a, |a| {
-                    super::value::with_raw(b, |b| order_by(a, b, by))
-                }),
+                _ => {
+                    super::value::with_raw(a, |a| super::value::with_raw(b, |b| order_by(a, b, by)))
+                }
             }
         }
     }

@@ -114,11 +114,7 @@ impl Decimal {
 
     /// A whole number.
     pub fn from_i64(value: i64) -> Self {
-        Finite {
-            negative: value < 0,
-            coefficient: u128::from(value.unsigned_abs()),
-            exponent: 0,
-        }
+        Finite { negative: value < 0, coefficient: u128::from(value.unsigned_abs()), exponent: 0 }
     }
 
     /// A double, rounded to this many digits. MongoDB converts to 15 and compares with 34.
@@ -135,10 +131,10 @@ impl Decimal {
         }
         let text = format!("{:.*e}", digits - 1, value.abs());
         let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
-        let coefficient =
-            mantissa.bytes().filter(u8::is_ascii_digit).fold(0u128, |sum, digit| {
-                sum * 10 + u128::from(digit - b'0')
-            });
+        let coefficient = mantissa
+            .bytes()
+            .filter(u8::is_ascii_digit)
+            .fold(0u128, |sum, digit| sum * 10 + u128::from(digit - b'0'));
         let exponent = exponent.parse::<i32>().unwrap_or(0) - (digits as i32 - 1);
         Self::fit(negative, Wide::from(coefficient), exponent)
     }
@@ -204,8 +200,10 @@ impl Decimal {
             Infinite { negative: false } => 5,
         };
         let by_rank = rank(self).cmp(&rank(other));
-        let (Finite { coefficient: a, exponent: p, .. }, Finite { coefficient: b, exponent: q, .. }) =
-            (self, other)
+        let (
+            Finite { coefficient: a, exponent: p, .. },
+            Finite { coefficient: b, exponent: q, .. },
+        ) = (self, other)
         else {
             return by_rank;
         };
@@ -243,7 +241,7 @@ impl Decimal {
     }
 
     /// The sum.
-    pub fn add(self, other: Self) -> Self {
+    pub fn plus(self, other: Self) -> Self {
         let (a, b) = match (self, other) {
             (Nan, _) | (_, Nan) => return Nan,
             (Infinite { negative: m }, Infinite { negative: n }) if m != n => return Nan,
@@ -281,7 +279,7 @@ impl Decimal {
 
     /// The difference.
     pub fn subtract(self, other: Self) -> Self {
-        self.add(other.negate())
+        self.plus(other.negate())
     }
 
     /// The product.
@@ -290,7 +288,11 @@ impl Decimal {
         match (self, other) {
             (Nan, _) | (_, Nan) => Nan,
             (Infinite { .. }, by) | (by, Infinite { .. }) => {
-                if by.is_zero() { Nan } else { Infinite { negative } }
+                if by.is_zero() {
+                    Nan
+                } else {
+                    Infinite { negative }
+                }
             }
             (
                 Finite { coefficient: a, exponent: p, .. },
@@ -390,16 +392,12 @@ impl Decimal {
 
     /// The largest whole number that is not above it.
     pub fn floor(self) -> Self {
-        self.at_place(0, |quotient, rest, _, negative| {
-            quotient + u128::from(negative && rest > 0)
-        })
+        self.at_place(0, |quotient, rest, _, negative| quotient + u128::from(negative && rest > 0))
     }
 
     /// The smallest whole number that is not below it.
     pub fn ceil(self) -> Self {
-        self.at_place(0, |quotient, rest, _, negative| {
-            quotient + u128::from(!negative && rest > 0)
-        })
+        self.at_place(0, |quotient, rest, _, negative| quotient + u128::from(!negative && rest > 0))
     }
 
     fn at_place(self, places: i32, keep: impl Fn(u128, u128, u128, bool) -> u128) -> Self {
@@ -434,11 +432,10 @@ impl Decimal {
         let scaled = Finite { negative: false, coefficient, exponent: exponent - even };
         let mut root = Self::from_f64(scaled.to_f64().sqrt(), 17);
         for _ in 0..3 {
-            root = root.add(scaled.divide(root)).multiply(half);
+            root = root.plus(scaled.divide(root)).multiply(half);
         }
         let Finite { coefficient, exponent, .. } = root else { return root };
-        let found = Self::fit(false, Wide::from(coefficient), exponent + even / 2).shortest();
-        found
+        Self::fit(false, Wide::from(coefficient), exponent + even / 2).shortest()
     }
 
     /// Without zeros at the end of the digits.
@@ -580,9 +577,14 @@ mod tests {
     fn arithmetic_is_that_of_ieee_754() {
         type Case = (&'static str, fn(Decimal, Decimal) -> Decimal, &'static str, &'static str);
         let cases: [Case; 16] = [
-            ("0.1", Decimal::add, "0.2", "0.3"),
-            ("1E+40", Decimal::add, "1", "1.000000000000000000000000000000000E+40"),
-            ("9999999999999999999999999999999999", Decimal::add, "1", "1.000000000000000000000000000000000E+34"),
+            ("0.1", Decimal::plus, "0.2", "0.3"),
+            ("1E+40", Decimal::plus, "1", "1.000000000000000000000000000000000E+40"),
+            (
+                "9999999999999999999999999999999999",
+                Decimal::plus,
+                "1",
+                "1.000000000000000000000000000000000E+34",
+            ),
             ("1", Decimal::subtract, "1E-50", "1.000000000000000000000000000000000"),
             ("1.5", Decimal::multiply, "2.0", "3.00"),
             ("1E+6000", Decimal::multiply, "1E+6000", "Infinity"),
@@ -605,9 +607,13 @@ mod tests {
 
     #[test]
     fn rounding_goes_half_to_even() {
-        for (value, places, rounded) in
-            [("2.5", 0, "2"), ("3.5", 0, "4"), ("-2.51", 0, "-3"), ("1234", -2, "1.2E+3"), ("0.25", 1, "0.2")]
-        {
+        for (value, places, rounded) in [
+            ("2.5", 0, "2"),
+            ("3.5", 0, "4"),
+            ("-2.51", 0, "-3"),
+            ("1234", -2, "1.2E+3"),
+            ("0.25", 1, "0.2"),
+        ] {
             assert_eq!(decimal(value).round(places).encode().to_string(), rounded, "{value}");
         }
         assert_eq!(decimal("-1.5").floor().encode().to_string(), "-2");
@@ -619,8 +625,19 @@ mod tests {
 
     #[test]
     fn order_sees_through_the_way_a_number_is_written() {
-        let ascending =
-            ["NaN", "-Infinity", "-1E+10", "-1", "0", "1E-6176", "0.1", "1", "1.01", "2E+1", "Infinity"];
+        let ascending = [
+            "NaN",
+            "-Infinity",
+            "-1E+10",
+            "-1",
+            "0",
+            "1E-6176",
+            "0.1",
+            "1",
+            "1.01",
+            "2E+1",
+            "Infinity",
+        ];
         for (i, a) in ascending.iter().enumerate() {
             for (j, b) in ascending.iter().enumerate() {
                 assert_eq!(decimal(a).order(decimal(b)), i.cmp(&j), "{a} {b}");

@@ -10,8 +10,12 @@ use std::fmt;
 pub struct Failure {
     /// MongoDB's number of the error.
     pub code: i32,
-    /// What went wrong, in words.
+    /// Its name in MongoDB's table; `Location…` for those without one.
+    pub name: Cow<'static, str>,
+    /// What went wrong and what to do, in words.
     pub message: String,
+    /// Labels that tell drivers whether to try again.
+    pub labels: Vec<&'static str>,
 }
 
 /// What the language's functions return.
@@ -53,38 +57,38 @@ const NAMES: [(i32, &str); 31] = [
 ];
 
 impl Failure {
-    /// A refusal with this number.
-    pub fn new(code: i32, message: impl Into<String>) -> Self {
-        Self { code, message: message.into() }
+    /// A refusal with this number and name.
+    pub fn new(code: i32, name: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
+        Self { code, name: name.into(), message: message.into(), labels: Vec::new() }
+    }
+
+    /// A refusal with this number and the name that belongs to it.
+    pub fn coded(code: i32, message: impl Into<String>) -> Self {
+        match NAMES.iter().find(|(known, _)| *known == code) {
+            Some((_, name)) => Self::new(code, *name, message),
+            None => Self::new(code, format!("Location{code}"), message),
+        }
     }
 
     /// 2: a value that the operator cannot take.
     pub fn bad_value(message: impl Into<String>) -> Self {
-        Self::new(2, message)
+        Self::new(2, "BadValue", message)
     }
 
     /// 9: words that make no sense where they stand.
-    pub fn parse(message: impl Into<String>) -> Self {
-        Self::new(9, message)
+    pub fn failed_to_parse(message: impl Into<String>) -> Self {
+        Self::new(9, "FailedToParse", message)
     }
 
     /// 14: a value of the wrong type.
     pub fn type_mismatch(message: impl Into<String>) -> Self {
-        Self::new(14, message)
-    }
-
-    /// MongoDB's name of the number, `Location…` for those without one.
-    pub fn name(&self) -> Cow<'static, str> {
-        match NAMES.iter().find(|(code, _)| *code == self.code) {
-            Some((_, name)) => Cow::Borrowed(name),
-            None => Cow::Owned(format!("Location{}", self.code)),
-        }
+        Self::new(14, "TypeMismatch", message)
     }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({}): {}", self.name(), self.code, self.message)
+        write!(f, "{} ({}): {}", self.name, self.code, self.message)
     }
 }
 
@@ -92,6 +96,6 @@ impl std::error::Error for Failure {}
 
 impl From<bson::error::Error> for Failure {
     fn from(error: bson::error::Error) -> Self {
-        Self::new(22, format!("invalid BSON: {error}"))
+        Self::new(22, "InvalidBSON", format!("invalid BSON: {error}"))
     }
 }

@@ -52,11 +52,17 @@ enum Node {
 #[derive(Clone, Debug)]
 enum Test {
     Compare(Comparison, RawBson),
-    In { values: Vec<RawBson>, patterns: Vec<Pattern> },
+    In {
+        values: Vec<RawBson>,
+        patterns: Vec<Pattern>,
+    },
     Pattern(Pattern),
     Exists,
     Type(Kinds),
-    Mod { divisor: i64, remainder: i64 },
+    Mod {
+        divisor: i64,
+        remainder: i64,
+    },
     Bits(Bits, Mask),
     /// Asks of an array as a whole.
     Size(i64),

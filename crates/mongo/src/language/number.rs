@@ -142,8 +142,8 @@ impl Number {
     }
 
     /// The sum; none if a long overflows.
-    pub fn add(self, other: Self) -> Option<Self> {
-        self.combine(other, i64::checked_add, |a, b| a + b, Decimal::add)
+    pub fn plus(self, other: Self) -> Option<Self> {
+        self.combine(other, i64::checked_add, |a, b| a + b, Decimal::plus)
     }
 
     /// The difference; none if a long overflows.
@@ -157,8 +157,8 @@ impl Number {
     }
 
     /// The sum, going over to a double where a long overflows, as expressions do.
-    pub fn add_wide(self, other: Self) -> Self {
-        self.add(other).unwrap_or_else(|| Double(self.to_f64() + other.to_f64()))
+    pub fn plus_wide(self, other: Self) -> Self {
+        self.plus(other).unwrap_or_else(|| Double(self.to_f64() + other.to_f64()))
     }
 
     /// The product, going over to a double where a long overflows, as expressions do.

@@ -59,6 +59,15 @@ impl Path {
         in_document(document, &self.parts, leaf, None, see)
     }
 
+    /// Shows everything the path leads to in a document.
+    pub fn each<'a>(&self, document: &'a RawDocument, leaf: Leaf, mut see: impl FnMut(Found<'a>)) {
+        let shown: ControlFlow<()> = self.walk(document, leaf, &mut |found| {
+            see(found);
+            ControlFlow::Continue(())
+        });
+        debug_assert!(shown.is_continue());
+    }
+
     /// The value at the path, going through documents only and not through arrays.
     pub fn plain<'a>(&self, document: &'a RawDocument) -> Option<RawBsonRef<'a>> {
         let (last, parents) = self.parts.split_last()?;
@@ -101,9 +110,7 @@ fn in_document<'a, B>(
         Some(RawBsonRef::Array(array)) if !rest.is_empty() => {
             in_array(array, rest, leaf, position, see)
         }
-        Some(RawBsonRef::Array(array)) if leaf == Leaf::Expand => {
-            elements(array, position, see)
-        }
+        Some(RawBsonRef::Array(array)) if leaf == Leaf::Expand => elements(array, position, see),
         Some(value) if rest.is_empty() => see(Found { value: Some(value), position }),
         _ => see(Found { value: None, position }),
     }

@@ -18,7 +18,9 @@ impl Pattern {
     /// Compiles a pattern; `operator` is who asks, for the message.
     pub fn compile(source: &str, options: &str, operator: &str) -> Result<Self> {
         if source.contains('\0') {
-            return Err(Failure::bad_value("Regular expression cannot contain an embedded null byte"));
+            return Err(Failure::bad_value(
+                "Regular expression cannot contain an embedded null byte",
+            ));
         }
         let mut flags = String::new();
         for option in options.chars() {
@@ -26,7 +28,7 @@ impl Pattern {
                 'i' | 'm' | 's' | 'x' => flags.push(option),
                 'u' => {}
                 _ => {
-                    return Err(Failure::new(
+                    return Err(Failure::coded(
                         51108,
                         format!("{operator} invalid flag in regex options: {options}"),
                     ));
@@ -36,7 +38,7 @@ impl Pattern {
         let bare = source.strip_prefix("(*UTF8)").unwrap_or(source);
         let text = if flags.is_empty() { bare.to_owned() } else { format!("(?{flags}){bare}") };
         let regex = Regex::new(&text).map_err(|error| {
-            Failure::new(51091, format!("Regular expression is invalid: {error}"))
+            Failure::coded(51091, format!("Regular expression is invalid: {error}"))
         })?;
         Ok(Self { source: source.to_owned(), options: options.to_owned(), regex })
     }
@@ -86,5 +88,5 @@ pub struct Match {
 }
 
 fn too_long(error: fancy_regex::Error) -> Failure {
-    Failure::new(51156, format!("Error occurred while executing the regular expression: {error}"))
+    Failure::coded(51156, format!("Error occurred while executing the regular expression: {error}"))
 }

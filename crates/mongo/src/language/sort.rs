@@ -3,8 +3,6 @@
 //! An array stands for its smallest element where the order ascends and for its largest where it descends; an empty one comes
 //! before null, and what is missing counts as null.
 
-use std::ops::ControlFlow;
-
 use bson::{Bson, Document, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::collation::Collation;
@@ -40,19 +38,24 @@ impl Sort {
             let (name, value) = element?;
             let name = name.as_str();
             if name.is_empty() || name.split('.').any(str::is_empty) {
-                return Err(Failure::new(40352, "FieldPath cannot be constructed with empty string"));
+                return Err(Failure::coded(
+                    40352,
+                    "FieldPath cannot be constructed with empty string",
+                ));
             }
             if name.starts_with('$') {
-                return Err(Failure::new(
+                return Err(Failure::coded(
                     16410,
-                    format!("FieldPath field names may not start with '$'. Consider using $getField or $setField. Field: {name}"),
+                    format!(
+                        "FieldPath field names may not start with '$'. Consider using $getField or $setField. Field: {name}"
+                    ),
                 ));
             }
             let (ascending, meta) = match value {
                 RawBsonRef::Document(meta) => match meta.get("$meta")? {
                     Some(RawBsonRef::String(which)) => (false, Some(which.to_owned())),
                     _ => {
-                        return Err(Failure::new(
+                        return Err(Failure::coded(
                             17312,
                             "$meta is the only expression supported by $sort right now",
                         ));
@@ -60,16 +63,19 @@ impl Sort {
                 },
                 value => match Number::of(value) {
                     None => {
-                        return Err(Failure::new(
+                        return Err(Failure::coded(
                             15974,
-                            format!("Illegal key in $sort specification: {name}: {}", shown_raw(value)),
+                            format!(
+                                "Illegal key in $sort specification: {name}: {}",
+                                shown_raw(value)
+                            ),
                         ));
                     }
                     Some(number) => match number.to_i64_exact() {
                         Some(1) => (true, None),
                         Some(-1) => (false, None),
                         _ => {
-                            return Err(Failure::new(
+                            return Err(Failure::coded(
                                 15975,
                                 "$sort key ordering must be 1 (for ascending) or -1 (for descending)",
                             ));
@@ -90,7 +96,9 @@ impl Sort {
                 Some(1) => true,
                 Some(-1) => false,
                 _ => {
-                    return Err(Failure::bad_value("The $sort element value must be either 1 or -1"));
+                    return Err(Failure::bad_value(
+                        "The $sort element value must be either 1 or -1",
+                    ));
                 }
             };
             if name.is_empty() || name.split('.').any(str::is_empty) {
@@ -138,14 +146,11 @@ impl Sort {
                 best = Some(scratch.clone());
             }
         };
-        let _: ControlFlow<()> = field.path.walk(document, Leaf::Keep, &mut |found| {
-            match found.value {
-                None => take(RawBsonRef::Null),
-                Some(RawBsonRef::Array(array)) if array.is_empty() => take(RawBsonRef::Undefined),
-                Some(RawBsonRef::Array(array)) => array.into_iter().flatten().for_each(&mut take),
-                Some(value) => take(value),
-            }
-            ControlFlow::Continue(())
+        field.path.each(document, Leaf::Keep, |found| match found.value {
+            None => take(RawBsonRef::Null),
+            Some(RawBsonRef::Array(array)) if array.is_empty() => take(RawBsonRef::Undefined),
+            Some(RawBsonRef::Array(array)) => array.into_iter().flatten().for_each(&mut take),
+            Some(value) => take(value),
         });
         let start = out.len();
         match best {

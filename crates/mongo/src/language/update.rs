@@ -75,7 +75,9 @@ impl Update {
         let kind = match update {
             RawBsonRef::Array(stages) => {
                 if !array_filters.is_empty() {
-                    return Err(Failure::parse("Cannot specify arrayFilters and a pipeline update"));
+                    return Err(Failure::failed_to_parse(
+                        "Cannot specify arrayFilters and a pipeline update",
+                    ));
                 }
                 let mut specs = Vec::new();
                 for stage in stages {
@@ -91,7 +93,7 @@ impl Update {
                     }
                     _ => {
                         if !array_filters.is_empty() {
-                            return Err(Failure::parse(
+                            return Err(Failure::failed_to_parse(
                                 "Cannot specify arrayFilters with a replacement-style update",
                             ));
                         }
@@ -100,7 +102,9 @@ impl Update {
                 }
             }
             _ => {
-                return Err(Failure::parse("Update argument must be either an object or an array"));
+                return Err(Failure::failed_to_parse(
+                    "Update argument must be either an object or an array",
+                ));
             }
         };
         Ok(Self { kind, vars: vars.clone() })
@@ -136,13 +140,13 @@ impl Update {
         let id = after.remove("_id").unwrap_or(Bson::ObjectId(id));
         match id {
             Bson::Array(_) => {
-                return Err(Failure::new(53, "The '_id' value cannot be of type array"));
+                return Err(Failure::coded(53, "The '_id' value cannot be of type array"));
             }
             Bson::RegularExpression(_) => {
-                return Err(Failure::new(53, "The '_id' value cannot be of type regex"));
+                return Err(Failure::coded(53, "The '_id' value cannot be of type regex"));
             }
             Bson::Undefined => {
-                return Err(Failure::new(53, "The '_id' value cannot be of type undefined"));
+                return Err(Failure::coded(53, "The '_id' value cannot be of type undefined"));
             }
             _ => {}
         }
@@ -167,15 +171,13 @@ impl Update {
                         || path[shorter..].starts_with('.')
                         || other[shorter..].starts_with('.'));
                 if related && path == *other {
-                    return Err(Failure::new(
+                    return Err(Failure::coded(
                         54,
-                        format!(
-                            "cannot infer query fields to set, path '{path}' is matched twice"
-                        ),
+                        format!("cannot infer query fields to set, path '{path}' is matched twice"),
                     ));
                 }
                 if related {
-                    return Err(Failure::new(
+                    return Err(Failure::coded(
                         54,
                         format!(
                             "cannot infer query fields to set, both paths '{other}' and '{path}' are matched"
@@ -184,7 +186,8 @@ impl Update {
                 }
             }
             paths.push(path);
-            let parts: Vec<Part> = path.split('.').map(|part| Part::Name(part.to_owned())).collect();
+            let parts: Vec<Part> =
+                path.split('.').map(|part| Part::Name(part.to_owned())).collect();
             target::set(&mut seed, &parts, owned(value.as_raw_bson_ref())?)?;
         }
         Ok(seed)
@@ -277,7 +280,7 @@ fn conflict(touched: &[Vec<Part>], path: &[Part]) -> Result<()> {
         let shared = other.len().min(path.len());
         if other[..shared] == path[..shared] {
             let place = target::written(&path[..shared]);
-            return Err(Failure::new(40, format!("Update created a conflict at '{place}'")));
+            return Err(Failure::coded(40, format!("Update created a conflict at '{place}'")));
         }
     }
     Ok(())
@@ -306,7 +309,8 @@ fn check_id(before: &Document, after: &Document, replacement: bool) -> Result<()
             "After applying the update, the (immutable) field '_id' was found to have been altered to _id: {}",
             shown(new)
         ),
-        _ => "Performing an update on the path '_id' would modify the immutable field '_id'".to_owned(),
+        _ => "Performing an update on the path '_id' would modify the immutable field '_id'"
+            .to_owned(),
     };
-    Err(Failure::new(66, message))
+    Err(Failure::coded(66, message))
 }

@@ -111,5 +111,9 @@ pub fn shown_raw(value: RawBsonRef<'_>) -> String {
 
 /// A double as MongoDB's messages write it: always with a point.
 pub fn shown_double(n: f64) -> String {
-    if n.is_finite() && n == n.trunc() && n.abs() < 1e15 { format!("{n:.1}") } else { n.to_string() }
+    if n.is_finite() && n == n.trunc() && n.abs() < 1e15 {
+        format!("{n:.1}")
+    } else {
+        n.to_string()
+    }
 }

@@ -82,7 +82,7 @@ impl Kinds {
                     found.add(value?)?;
                 }
                 if found.kinds.is_empty() {
-                    return Err(Failure::parse(" must match at least one type"));
+                    return Err(Failure::failed_to_parse(" must match at least one type"));
                 }
             }
             value => found.add(value)?,
@@ -101,9 +101,10 @@ impl Kinds {
                 ]);
                 return Ok(());
             }
-            let kind = ALL_KINDS.iter().find(|kind| type_name(**kind) == name).ok_or_else(|| {
-                Failure::bad_value(format!("Unknown type name alias: {name}"))
-            })?;
+            let kind = ALL_KINDS
+                .iter()
+                .find(|kind| type_name(**kind) == name)
+                .ok_or_else(|| Failure::bad_value(format!("Unknown type name alias: {name}")))?;
             self.kinds.push(*kind);
             return Ok(());
         }
@@ -119,8 +120,8 @@ impl Kinds {
             1..=19 => u8::try_from(code).ok().and_then(ElementType::from),
             _ => None,
         };
-        let kind = byte
-            .ok_or_else(|| Failure::bad_value(format!("Invalid numerical type code: {code}")))?;
+        let kind =
+            byte.ok_or_else(|| Failure::bad_value(format!("Invalid numerical type code: {code}")))?;
         self.kinds.push(kind);
         Ok(())
     }
@@ -179,7 +180,7 @@ impl Mask {
                     .and_then(Number::to_i64_exact)
                     .filter(|mask| *mask >= 0)
                     .ok_or_else(|| match Number::of(value) {
-                        Some(_) => Failure::parse(format!(
+                        Some(_) => Failure::failed_to_parse(format!(
                             "Expected a non-negative number in: {operator}: {}",
                             shown_raw(value)
                         )),

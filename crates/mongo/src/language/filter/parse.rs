@@ -50,7 +50,9 @@ fn top_level(name: &str, value: RawBsonRef<'_>, vars: &Vars, top: bool) -> Resul
                 Failure::bad_value("argument to $sampleRate must be a numeric type")
             })?;
             if !(0.0..=1.0).contains(&rate) {
-                return Err(Failure::bad_value("numeric argument to $sampleRate must be in [0, 1]"));
+                return Err(Failure::bad_value(
+                    "numeric argument to $sampleRate must be in [0, 1]",
+                ));
             }
             Node::Sample(rate)
         }
@@ -58,7 +60,7 @@ fn top_level(name: &str, value: RawBsonRef<'_>, vars: &Vars, top: bool) -> Resul
             return Err(Failure::bad_value("$where is not allowed in this context"));
         }
         "$text" => {
-            return Err(Failure::new(27, "text index required for $text query"));
+            return Err(Failure::coded(27, "text index required for $text query"));
         }
         _ => {
             return Err(Failure::bad_value(format!(
@@ -184,10 +186,10 @@ fn negated(path: &Path, value: RawBsonRef<'_>, vars: &Vars) -> Result<Node> {
             if document.is_empty() {
                 return Err(Failure::bad_value("$not cannot be empty"));
             }
-            if let Some((name, _)) = document.iter().next().transpose()? {
-                if !name.as_str().starts_with('$') {
-                    return Err(Failure::bad_value(format!("unknown operator: {name}")));
-                }
+            if let Some((name, _)) = document.iter().next().transpose()?
+                && !name.as_str().starts_with('$')
+            {
+                return Err(Failure::bad_value(format!("unknown operator: {name}")));
             }
             operators(path, document, vars, &mut nodes)?;
         }
@@ -250,7 +252,10 @@ fn test(name: &str, value: RawBsonRef<'_>, all: &RawDocument, vars: &Vars) -> Re
                 RawBsonRef::RegularExpression(regex) => {
                     let own = regex.options.as_str();
                     if options.is_some() && !own.is_empty() {
-                        return Err(Failure::new(51074, "options set in both $regex and $options"));
+                        return Err(Failure::coded(
+                            51074,
+                            "options set in both $regex and $options",
+                        ));
                     }
                     let pattern = regex.pattern.as_str();
                     Ok(Test::Pattern(Pattern::compile(pattern, options.unwrap_or(own), "$regex")?))
@@ -292,9 +297,8 @@ fn within(name: &str, value: RawBsonRef<'_>) -> Result<Test> {
             value => values.push(RawBson::from(value)),
         }
     }
-    values.sort_by(|a, b| {
-        crate::language::compare::order(a.as_raw_bson_ref(), b.as_raw_bson_ref())
-    });
+    values
+        .sort_by(|a, b| crate::language::compare::order(a.as_raw_bson_ref(), b.as_raw_bson_ref()));
     Ok(Test::In { values, patterns })
 }
 
@@ -306,9 +310,8 @@ fn modulo(value: RawBsonRef<'_>) -> Result<Test> {
     for (at, value) in array.into_iter().enumerate() {
         let value = value?;
         let which = if at == 0 { "divisor" } else { "remainder" };
-        let number = Number::of(value).ok_or_else(|| {
-            Failure::bad_value(format!("malformed mod, {which} not a number"))
-        })?;
+        let number = Number::of(value)
+            .ok_or_else(|| Failure::bad_value(format!("malformed mod, {which} not a number")))?;
         if !number.to_f64().is_finite() || number.to_f64().abs() >= 9.3e18 {
             return Err(Failure::bad_value(format!(
                 "malformed mod, {which} value is invalid :: caused by :: Unable to coerce NaN/Inf to integral type"
@@ -326,7 +329,10 @@ fn modulo(value: RawBsonRef<'_>) -> Result<Test> {
 
 fn size(value: RawBsonRef<'_>) -> Result<Test> {
     let wrong = |what: &str| {
-        Failure::parse(format!("Failed to parse $size. {what} in: $size: {}", shown_raw(value)))
+        Failure::failed_to_parse(format!(
+            "Failed to parse $size. {what} in: $size: {}",
+            shown_raw(value)
+        ))
     };
     let number = Number::of(value).ok_or_else(|| wrong("Expected a number"))?;
     let size = number.to_i64_exact().ok_or_else(|| wrong("Expected an integer"))?;

@@ -110,7 +110,8 @@ pub fn value(test: &Test, value: Option<RawBsonRef<'_>>, seen: &mut Seen<'_>) ->
         Test::Pattern(pattern) => match value {
             RawBsonRef::String(text) | RawBsonRef::Symbol(text) => pattern.is_match(text)?,
             RawBsonRef::RegularExpression(regex) => {
-                regex.pattern.as_str() == pattern.source && regex.options.as_str() == pattern.options
+                regex.pattern.as_str() == pattern.source
+                    && regex.options.as_str() == pattern.options
             }
             _ => false,
         },
@@ -132,7 +133,7 @@ pub fn value(test: &Test, value: Option<RawBsonRef<'_>>, seen: &mut Seen<'_>) ->
                 // An array is a document whose names are its places.
                 RawBsonRef::Array(array) => {
                     let document = RawDocument::from_bytes(array.as_bytes())
-                        .map_err(|error| Failure::new(22, error.to_string()))?;
+                        .map_err(|error| Failure::coded(22, error.to_string()))?;
                     node(inner, document, seen)
                 }
                 _ => Ok(false),
@@ -140,9 +141,9 @@ pub fn value(test: &Test, value: Option<RawBsonRef<'_>>, seen: &mut Seen<'_>) ->
             _ => false,
         },
         Test::ElementPasses(tests) => match value {
-            RawBsonRef::Array(array) => first_element(array, seen, |value, seen| {
-                together(tests, Some(value), seen)
-            })?,
+            RawBsonRef::Array(array) => {
+                first_element(array, seen, |value, seen| together(tests, Some(value), seen))?
+            }
             _ => false,
         },
         Test::Together(tests) => together(tests, Some(value), seen)?,
@@ -218,9 +219,9 @@ fn contained(
     let collation = seen.collation;
     // Sorted when the filter was read, by bytes; with a collation they must be looked at one by one.
     let found = match collation {
-        None => values
-            .binary_search_by(|each| order_by(each.as_raw_bson_ref(), wanted, None))
-            .is_ok(),
+        None => {
+            values.binary_search_by(|each| order_by(each.as_raw_bson_ref(), wanted, None)).is_ok()
+        }
         Some(_) => {
             values.iter().any(|each| order_by(each.as_raw_bson_ref(), wanted, collation).is_eq())
         }
@@ -229,10 +230,10 @@ fn contained(
         return Ok(true);
     }
     for pattern in patterns {
-        if let RawBsonRef::String(text) | RawBsonRef::Symbol(text) = wanted {
-            if pattern.is_match(text)? {
-                return Ok(true);
-            }
+        if let RawBsonRef::String(text) | RawBsonRef::Symbol(text) = wanted
+            && pattern.is_match(text)?
+        {
+            return Ok(true);
         }
     }
     Ok(false)

@@ -73,10 +73,12 @@ impl ArrayChange {
                 }
                 Some(Bson::Array(next))
             }
-            Self::PopFirst => items.map(|items| Bson::Array(items.iter().skip(1).cloned().collect())),
-            Self::PopLast => items.map(|items| {
-                Bson::Array(items[..items.len().saturating_sub(1)].to_vec())
-            }),
+            Self::PopFirst => {
+                items.map(|items| Bson::Array(items.iter().skip(1).cloned().collect()))
+            }
+            Self::PopLast => {
+                items.map(|items| Bson::Array(items[..items.len().saturating_sub(1)].to_vec()))
+            }
             Self::Pull(pull) => match items {
                 None => None,
                 Some(items) => {
@@ -159,7 +161,7 @@ impl Pull {
             },
             Self::Operators(filter) => with_raw(item, |item| filter.passes(item)),
             Self::Fields(filter) => match item {
-                Bson::Document(document) => filter.matches(&*raw_document(document)?),
+                Bson::Document(document) => filter.matches(&raw_document(document)?),
                 _ => Ok(false),
             },
         }
@@ -192,13 +194,15 @@ pub fn order(value: &Bson) -> Result<Order> {
             }
             Ok(Order::Fields(Sort::parse_push(spec)?))
         }
-        other => match crate::language::number::Number::of_bson(other).and_then(|n| n.to_i64_exact()) {
-            Some(1) => Ok(Order::Whole(true)),
-            Some(-1) => Ok(Order::Whole(false)),
-            _ => Err(Failure::bad_value(format!(
-                "The $sort is invalid: use 1/-1 to sort the whole element, or {{field:1/-1}} to sort embedded fields, found: {}",
-                shown(other)
-            ))),
-        },
+        other => {
+            match crate::language::number::Number::of_bson(other).and_then(|n| n.to_i64_exact()) {
+                Some(1) => Ok(Order::Whole(true)),
+                Some(-1) => Ok(Order::Whole(false)),
+                _ => Err(Failure::bad_value(format!(
+                    "The $sort is invalid: use 1/-1 to sort the whole element, or {{field:1/-1}} to sort embedded fields, found: {}",
+                    shown(other)
+                ))),
+            }
+        }
     }
 }

@@ -66,7 +66,7 @@ impl FieldChange {
             Self::Set(value) => value.clone(),
             Self::Increment(by) => match number(current, at)? {
                 None => by.to_bson(),
-                Some(now) => now.add(*by).ok_or_else(|| overflow(now, at))?.to_bson(),
+                Some(now) => now.plus(*by).ok_or_else(|| overflow(now, at))?.to_bson(),
             },
             Self::Multiply(by) => match number(current, at)? {
                 None => by.multiply(Number::Int(0)).unwrap_or(Number::Int(0)).to_bson(),

@@ -22,7 +22,7 @@ pub fn replacement(document: &RawDocument) -> Result<Document> {
     for element in document.iter() {
         let (name, _) = element?;
         if name.as_str().starts_with('$') {
-            return Err(Failure::new(
+            return Err(Failure::coded(
                 52,
                 format!(
                     "The dollar ($) prefixed field '{name}' in '{name}' is not allowed in the context of an update's replacement document. Consider using an aggregation pipeline with $replaceWith."
@@ -63,12 +63,12 @@ pub fn operators(
     for element in document.iter() {
         let (name, value) = element?;
         let Some(operator) = OPERATORS.iter().find(|known| **known == name.as_str()) else {
-            return Err(Failure::parse(format!(
+            return Err(Failure::failed_to_parse(format!(
                 "Unknown modifier: {name}. Expected a valid update modifier or pipeline-style update specified as an array"
             )));
         };
         let RawBsonRef::Document(fields) = value else {
-            return Err(Failure::parse(format!(
+            return Err(Failure::failed_to_parse(format!(
                 "Modifiers operate on fields but we found type {} instead. For example: {{$mod: {{<field>: ...}}}} not {{{name}: {}}}",
                 type_name(value.element_type()),
                 shown_raw(value)
@@ -105,7 +105,7 @@ fn conflicts(changes: &mut [Touched]) -> Result<()> {
         for (earlier, _, _) in &changes[..at] {
             let shared = earlier.len().min(parts.len());
             if earlier[..shared] == parts[..shared] {
-                return Err(Failure::new(
+                return Err(Failure::coded(
                     40,
                     format!(
                         "Updating the path '{path}' would create a conflict at '{}'",
@@ -137,13 +137,13 @@ fn order(a: &[Part], b: &[Part]) -> Ordering {
 /// Takes a path apart and refuses what no document can have.
 fn parts(path: &str) -> Result<Vec<Part>> {
     if path.is_empty() {
-        return Err(Failure::new(56, "An empty update path is not valid."));
+        return Err(Failure::coded(56, "An empty update path is not valid."));
     }
     let mut parts = Vec::new();
     for (at, part) in path.split('.').enumerate() {
         let step = match part {
             "" => {
-                return Err(Failure::new(
+                return Err(Failure::coded(
                     56,
                     format!(
                         "The update path '{path}' contains an empty field name, which is not allowed."
@@ -156,7 +156,7 @@ fn parts(path: &str) -> Result<Vec<Part>> {
                 Part::Filtered(part[2..part.len() - 1].to_owned())
             }
             part if part.starts_with('$') && !matches!(part, "$ref" | "$id" | "$db") => {
-                return Err(Failure::new(
+                return Err(Failure::coded(
                     52,
                     format!(
                         "The dollar ($) prefixed field '{part}' in '{path}' is not allowed in the context of an update's replacement document. Consider using an aggregation pipeline with $replaceWith."
@@ -166,7 +166,8 @@ fn parts(path: &str) -> Result<Vec<Part>> {
             part => Part::Name(part.to_owned()),
         };
         if at == 0 && !matches!(step, Part::Name(_)) {
-            let which = if step == Part::Matched { "positional (i.e. '$')" } else { "array filter" };
+            let which =
+                if step == Part::Matched { "positional (i.e. '$')" } else { "array filter" };
             return Err(Failure::bad_value(format!(
                 "Cannot have {which} element in the first position in path '{path}'"
             )));
@@ -322,10 +323,12 @@ fn push(value: &Bson) -> Result<Push> {
         return Ok(push);
     };
     let Some(values) = spec.get("$each") else {
-        if let Some((name, _)) = spec.iter().next().filter(|(name, _)| {
-            matches!(name.as_str(), "$slice" | "$sort" | "$position")
-        }) {
-            return Err(Failure::new(
+        if let Some((name, _)) = spec
+            .iter()
+            .next()
+            .filter(|(name, _)| matches!(name.as_str(), "$slice" | "$sort" | "$position"))
+        {
+            return Err(Failure::coded(
                 52,
                 format!(
                     "The dollar ($) prefixed field '{name}' in '{name}' is not valid for storage."
@@ -368,7 +371,12 @@ fn add_to_set(value: Bson) -> Result<Vec<Bson>> {
             if let Some(other) = spec.keys().find(|name| *name != "$each") {
                 return Err(Failure::bad_value(format!(
                     "Found unexpected fields after $each in $addToSet: {}",
-                    shown(&Bson::Document(spec.iter().filter(|(k, _)| *k == other).map(|(k, v)| (k.clone(), v.clone())).collect()))
+                    shown(&Bson::Document(
+                        spec.iter()
+                            .filter(|(k, _)| *k == other)
+                            .map(|(k, v)| (k.clone(), v.clone()))
+                            .collect()
+                    ))
                 )));
             }
             array::each("$addToSet", &spec["$each"])
@@ -379,12 +387,18 @@ fn add_to_set(value: Bson) -> Result<Vec<Bson>> {
 
 fn pop(value: RawBsonRef<'_>) -> Result<ArrayChange> {
     let Some(number) = Number::of(value) else {
-        return Err(Failure::parse(format!("Expected a number in: {}", shown_raw(value))));
+        return Err(Failure::failed_to_parse(format!(
+            "Expected a number in: {}",
+            shown_raw(value)
+        )));
     };
     match number.to_i64_exact() {
         Some(1) => Ok(ArrayChange::PopLast),
         Some(-1) => Ok(ArrayChange::PopFirst),
-        _ => Err(Failure::parse(format!("$pop expects 1 or -1, found: {}", shown_raw(value)))),
+        _ => Err(Failure::failed_to_parse(format!(
+            "$pop expects 1 or -1, found: {}",
+            shown_raw(value)
+        ))),
     }
 }
 
@@ -421,12 +435,12 @@ fn element_conditions(
         top_names(filter, &mut names)?;
         let mut names = names.into_iter();
         let Some(identifier) = names.next() else {
-            return Err(Failure::parse(
+            return Err(Failure::failed_to_parse(
                 "Cannot use an expression without a top-level field name in arrayFilters",
             ));
         };
         if let Some(second) = names.next() {
-            return Err(Failure::parse(format!(
+            return Err(Failure::failed_to_parse(format!(
                 "Error parsing array filter :: caused by :: Expected a single top-level field name, found '{identifier}' and '{second}'"
             )));
         }
@@ -439,7 +453,7 @@ fn element_conditions(
         }
         let condition = ElementCondition { filter: Filter::parse(filter, vars)? };
         if found.insert(identifier.clone(), condition).is_some() {
-            return Err(Failure::parse(format!(
+            return Err(Failure::failed_to_parse(format!(
                 "Found multiple array filters with the same top-level field name {identifier}"
             )));
         }
@@ -491,7 +505,7 @@ fn used(
     }
     match filters.keys().find(|identifier| !names.contains(identifier.as_str())) {
         None => Ok(()),
-        Some(unused) => Err(Failure::parse(format!(
+        Some(unused) => Err(Failure::failed_to_parse(format!(
             "The array filter for identifier '{unused}' was not used in the update {}",
             shown_raw(update.into())
         ))),

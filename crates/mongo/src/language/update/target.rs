@@ -113,13 +113,15 @@ fn elements(
     };
     let Part::Filtered(identifier) = part else { return Ok((0..items.len()).collect()) };
     let condition = identifiers.filters.get(identifier).ok_or_else(|| {
-        Failure::bad_value(format!("No array filter found for identifier '{identifier}' in path '{place}'"))
+        Failure::bad_value(format!(
+            "No array filter found for identifier '{identifier}' in path '{place}'"
+        ))
     })?;
     let mut found = Vec::new();
     for (at, item) in items.iter().enumerate() {
         let mut wrapped = Document::new();
         wrapped.insert(identifier.clone(), item.clone());
-        if condition.filter.matches(&*raw_document(&wrapped)?)? {
+        if condition.filter.matches(&raw_document(&wrapped)?)? {
             found.push(at);
         }
     }
@@ -199,7 +201,10 @@ fn set_in(
 }
 
 fn not_viable(field: &str, name: &str, container: &Bson) -> Failure {
-    Failure::new(28, format!("Cannot create field '{field}' in element {{{name}: {}}}", shown(container)))
+    Failure::coded(
+        28,
+        format!("Cannot create field '{field}' in element {{{name}: {}}}", shown(container)),
+    )
 }
 
 /// Refuses a path that could not be made.
