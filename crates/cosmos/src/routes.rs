@@ -70,6 +70,7 @@ pub(crate) async fn route(
         ("POST", ["_admin", "clock"]) => Box::pin(admin::move_clock(call)).await,
         ("GET", ["_admin", "ttl"]) => Box::pin(admin::ttl(call)).await,
         ("POST", ["_admin", "purge"]) => Box::pin(admin::purge(call)).await,
+        ("POST", ["_admin", "split"]) => Box::pin(admin::split(call)).await,
 
         ("GET" | "POST", ["dbs", db, kind]) if absent::is_kind(kind) => {
             absent::feed(call, db, None, kind)
@@ -85,8 +86,8 @@ pub(crate) async fn route(
         {
             absent::one(call, db, Some(c), kind)
         }
-        ("POST", ["dbs", _, "colls", _, "operations", "partitionkeydelete"]) => {
-            Err(Failure::unsupported("deleting all items of a partition key"))
+        ("POST", ["dbs", db, "colls", c, "operations", "partitionkeydelete"]) => {
+            Box::pin(items::delete_key(call, db, c)).await
         }
         ("GET", ["addresses"]) => absent::addresses(),
 
@@ -106,7 +107,7 @@ fn is_route(parts: &[&str]) -> bool {
         ["dbs", _, "colls", _, "docs" | "pkranges"] | ["dbs", _, "colls", _, "docs", _] => true,
         ["dbs", _, "colls", _, "operations", "partitionkeydelete"] => true,
         ["dbs", _, "colls", _, kind] | ["dbs", _, "colls", _, kind, _] => absent::is_kind(kind),
-        ["_admin", "clock" | "ttl" | "purge"] => true,
+        ["_admin", "clock" | "ttl" | "purge" | "split"] => true,
         _ => false,
     }
 }

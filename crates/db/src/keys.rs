@@ -7,9 +7,12 @@
 //!          03 offer                             throughput
 //!          04 container                         a dropped container whose data is still being removed
 //!          05 container partition               the partition's head
+//!          06 container partition key           -> lsn: items of the key up to this change are being deleted
+//!          07 container partition               a partition whose data is to be removed: a split's parent, or what one has left
 //! id       container partition key id           -> ordinal
 //! item     container partition ordinal          -> record
 //! feed     container partition lsn ordinal      -> when, whether the item has an own ttl, bytes
+//!          container log       lsn seq          -> a version        (containers that remember all; log = partition + 2^31)
 //! expiry   container partition instant ordinal  -> lsn, bytes    (items with an own ttl > 0 only)
 //! index    container partition 01 key ordinal   the items of a partition key, in order
 //!          container partition 02 n key values  -> ordinal        unique keys
@@ -51,9 +54,12 @@ pub(crate) enum Key<'a> {
     Offer(u32),
     Dropped(u32),
     Head(PartitionId),
+    Deletion { partition: PartitionId, key: &'a [u8] },
+    Abandoned(PartitionId),
     Id { partition: PartitionId, name: &'a [u8] },
     Item { partition: PartitionId, ordinal: u64 },
     Feed { partition: PartitionId, lsn: u64, ordinal: u64 },
+    Version { partition: PartitionId, lsn: u64, seq: u32 },
     Expiry { partition: PartitionId, at: Timestamp, ordinal: u64 },
     Member { partition: PartitionId, key: &'a [u8], ordinal: u64 },
     Unique { partition: PartitionId, suffix: &'a [u8] },
@@ -73,10 +79,12 @@ impl Key<'_> {
             | Self::Container(_)
             | Self::Offer(_)
             | Self::Dropped(_)
-            | Self::Head(_) => Family::Catalog,
+            | Self::Head(_)
+            | Self::Deletion { .. }
+            | Self::Abandoned(_) => Family::Catalog,
             Self::Id { .. } => Family::Id,
             Self::Item { .. } => Family::Item,
-            Self::Feed { .. } => Family::Feed,
+            Self::Feed { .. } | Self::Version { .. } => Family::Feed,
             Self::Expiry { .. } => Family::Expiry,
             Self::Member { .. } | Self::Unique { .. } | Self::Term { .. } => Family::Index,
         }
@@ -90,15 +98,16 @@ impl Key<'_> {
             Self::Container(number) => catalog_key(2, number),
             Self::Offer(number) => catalog_key(3, number),
             Self::Dropped(number) => catalog_key(4, number),
-            Self::Head(partition) => {
-                let mut key = Writer::new();
-                key.u8(5).u32(partition.container).u32(partition.partition);
-                key.finish()
-            }
+            Self::Head(partition) => partition_key_of(5, partition, &[]),
+            Self::Deletion { partition, key } => partition_key_of(6, partition, key),
+            Self::Abandoned(partition) => partition_key_of(7, partition, &[]),
             Self::Id { partition, name } => in_partition(partition, name.len()).rest(name).take(),
             Self::Item { partition, ordinal } => in_partition(partition, 8).u64(ordinal).take(),
             Self::Feed { partition, lsn, ordinal } => {
                 in_partition(partition, 16).u64(lsn).u64(ordinal).take()
+            }
+            Self::Version { partition, lsn, seq } => {
+                in_partition(log_of(partition), 12).u64(lsn).u32(seq).take()
             }
             Self::Expiry { partition, at, ordinal } => {
                 in_partition(partition, 16).u64(at.0).u64(ordinal).take()
@@ -116,7 +125,7 @@ impl Key<'_> {
     }
 }
 
-/// All catalog keys of one kind: databases 1, containers 2, offers 3, dropped 4, heads 5.
+/// All catalog keys of one kind: databases 1, containers 2, offers 3, dropped 4, heads 5, deletions 6, abandoned partitions 7.
 pub(crate) fn catalog_range(kind: u8) -> std::ops::Range<Bytes> {
     Bytes::copy_from_slice(&[kind])..Bytes::copy_from_slice(&[kind + 1])
 }
@@ -125,6 +134,18 @@ pub(crate) fn catalog_range(kind: u8) -> std::ops::Range<Bytes> {
 pub(crate) fn partition_range(partition: PartitionId) -> std::ops::Range<Bytes> {
     prefix_range(in_partition(partition, 0).take())
 }
+
+/// A partition's log of versions, from a change on.
+pub(crate) fn history_from(partition: PartitionId, lsn: u64) -> std::ops::Range<Bytes> {
+    Key::Version { partition, lsn, seq: 0 }.encode()..partition_range(log_of(partition)).end
+}
+
+/// Where a partition's log of versions is: beside the feed, under a number that no partition has.
+pub(crate) fn log_of(partition: PartitionId) -> PartitionId {
+    PartitionId { partition: partition.partition | LOG, ..partition }
+}
+
+const LOG: u32 = 1 << 31;
 
 /// All keys of a container in a family other than the catalog.
 pub(crate) fn container_range(container: u32) -> std::ops::Range<Bytes> {
@@ -237,6 +258,13 @@ fn catalog_key(kind: u8, number: u32) -> Bytes {
     key.finish()
 }
 
+/// The catalog's key of a partition.
+fn partition_key_of(kind: u8, partition: PartitionId, rest: &[u8]) -> Bytes {
+    let mut key = Writer::append_to(Vec::with_capacity(9 + rest.len()));
+    key.u8(kind).u32(partition.container).u32(partition.partition).rest(rest);
+    key.into_inner().into()
+}
+
 fn in_partition(partition: PartitionId, room: usize) -> Builder {
     let mut writer = Writer::append_to(Vec::with_capacity(8 + room));
     writer.u32(partition.container).u32(partition.partition);
@@ -249,6 +277,11 @@ struct Builder(Writer<Vec<u8>>);
 impl Builder {
     fn u8(mut self, value: u8) -> Self {
         self.0.u8(value);
+        self
+    }
+
+    fn u32(mut self, value: u32) -> Self {
+        self.0.u32(value);
         self
     }
 

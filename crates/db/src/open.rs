@@ -56,6 +56,7 @@ impl Db {
             catalog: Arc::new(ArcSwap::from_pointee(Catalog::default())),
             names: Arc::new(Names::new()),
             catalog_lock: Arc::default(),
+            retired: Arc::default(),
             alarm: Arc::new(Alarm::default()),
             tasks: tokio::runtime::Handle::current(),
             now_seen: Arc::new(AtomicU64::new(stored)),
@@ -63,6 +64,7 @@ impl Db {
         };
         let catalog = db.load_catalog(&*snapshot).await?;
         db.catalog.store(Arc::new(catalog));
+        db.finish_deletions().await?;
         Ok(db)
     }
 

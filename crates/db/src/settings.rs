@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 use storage::keycode::Writer;
 
 use crate::documents::{Description, Layout, Layouts};
+use crate::history::HistoryPolicy;
 use crate::index::{IndexingPolicy, push_value};
 use crate::keys::encode_partition_key;
 use crate::record::Record;
@@ -33,6 +34,8 @@ pub struct Settings {
     pub(crate) indexing: IndexingPolicy,
     /// Whether what is indexed has ever changed: items may then have terms that the policy no longer names.
     pub(crate) indexing_changed: bool,
+    /// Whether all versions of its items are remembered, and for how long.
+    pub history: Option<HistoryPolicy>,
     /// How documents are read, where items are not JSON.
     pub(crate) layout: Option<Arc<dyn Layout>>,
     /// The definition as the wire shows it, without system properties.
@@ -77,6 +80,7 @@ impl Settings {
         let default_ttl = DefaultTtl::from_json(body.get("defaultTtl")).map_err(Error::Invalid)?;
         let (indexing, indexing_json) = indexing_policy(body.get("indexingPolicy"), default_ttl)?;
         let unique_keys = unique_keys(body.get("uniqueKeyPolicy"))?;
+        let history = HistoryPolicy::parse(body.get("changeFeedPolicy"))?;
 
         let mut json = Map::new();
         json.insert("id".into(), id.clone().into());
@@ -103,6 +107,7 @@ impl Settings {
             unique_keys,
             indexing,
             indexing_changed: false,
+            history,
             layout: None,
             json,
         })

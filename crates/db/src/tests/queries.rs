@@ -36,9 +36,20 @@ async fn run(seed: u64) {
             true => Scope::Container,
             false => Scope::Key(super::key(["x", "y"][random.usize(0..2)])),
         };
-        let expected = naive(&world, &text, &scope).await;
-        let found = paged(&world, &text, &scope, random.usize(1..70)).await;
-        assert_eq!(found, expected, "seed {seed}, {scope:?}: {text}");
+        let mut expected = naive(&world, &text, &scope).await;
+        // Nothing is lost or repeated by a split between two pages; but without ORDER BY the order may be another.
+        let splits = random.u8(0..6) == 0;
+        let page = random.usize(1..70);
+        let mut found = paged(&world, &text, &scope, page, splits).await;
+        if splits && !text.contains("ORDER BY") {
+            if text.contains("TOP") {
+                (found, expected) =
+                    (vec![found.len().to_string()], vec![expected.len().to_string()]);
+            }
+            found.sort();
+            expected.sort();
+        }
+        assert_eq!(found, expected, "seed {seed}, {scope:?}, pages of {page}: {text}");
         world.clock.advance(u64::from(random.u8(0..4) == 0));
         if random.u8(0..6) == 0 {
             world.db.purge_all().await.unwrap();
@@ -115,7 +126,13 @@ async fn naive(world: &World, text: &str, scope: &Scope) -> Vec<String> {
     texts(&world.db.query_documents(&request(text, scope), items).unwrap())
 }
 
-async fn paged(world: &World, text: &str, scope: &Scope, items_max: usize) -> Vec<String> {
+async fn paged(
+    world: &World,
+    text: &str,
+    scope: &Scope,
+    items_max: usize,
+    mut splits: bool,
+) -> Vec<String> {
     let (mut rows, mut continuation) = (Vec::new(), None);
     loop {
         let page = PageRequest { items_max, continuation };
@@ -128,6 +145,10 @@ async fn paged(world: &World, text: &str, scope: &Scope, items_max: usize) -> Ve
         continuation = page.continuation;
         if continuation.is_none() {
             return rows;
+        }
+        if std::mem::take(&mut splits) {
+            let first = container.partitions.all[0].id.partition;
+            world.db.split("d", "c", first).await.unwrap();
         }
     }
 }
