@@ -3,6 +3,8 @@
 //! A write is prepared here, in the request's own task: parsed, validated, its index terms computed. Only then does it queue for
 //! the partition's writer ([`crate::writer`]), which decides.
 
+use std::sync::atomic::Ordering;
+
 use bytes::Bytes;
 use model::partition_key::{Component, PartitionKey};
 use model::resource::{ChildRid, Etag, SessionToken};
@@ -362,6 +364,7 @@ impl Db {
 
     /// Books a client's charge.
     pub(crate) fn settle(&self, partition: &Partition, charge: RequestCharge) {
+        partition.spent_millis.fetch_add((charge.0 * 1e3) as u64, Ordering::Relaxed);
         if self.options.throttle {
             partition.bucket().spend(charge, self.clock.elapsed());
         }

@@ -69,7 +69,7 @@ pub use items::{Item, Page, PageRequest, ReadOptions, Scope, Verb, Write, Writte
 pub use purge::{PurgeReport, TtlLag};
 pub use query::QueryRequest;
 pub use settings::Settings;
-pub use throughput::{Migration, Offer, Throughput};
+pub use throughput::{Migration, Offer, Throughput, Usage};
 pub use timeline::{Due, Explanation, Forecast, Tally, Timeline};
 pub use writer::Outcome;
 
