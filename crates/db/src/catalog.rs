@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 use crate::container::{Container, Runtime};
 use crate::keys::{Key, Meta, PartitionId};
 use crate::partition::Head;
+use crate::resources::{Owner, Resources};
 use crate::settings::resource_id;
 use crate::throughput::{Offer, Throughput};
 use crate::writer::Op;
@@ -57,6 +58,7 @@ impl Database {
 pub(crate) struct Catalog {
     pub databases: HashMap<String, Entry>,
     pub offers: BTreeMap<u32, Arc<Offer>>,
+    pub resources: Resources,
     pub numbers: Numbers,
 }
 
@@ -99,7 +101,7 @@ impl Numbers {
 
 impl Catalog {
     /// A database by name, or by rid.
-    fn entry(&self, database: &str) -> Option<&Entry> {
+    pub(crate) fn entry(&self, database: &str) -> Option<&Entry> {
         self.databases.get(database).or_else(|| {
             let rid = DatabaseRid::parse(database)?;
             self.databases.values().find(|entry| entry.database.rid == rid)
@@ -113,7 +115,7 @@ impl Catalog {
 
 impl Entry {
     /// A container by name, or by rid.
-    fn container(&self, container: &str) -> Option<&Arc<Container>> {
+    pub(crate) fn container(&self, container: &str) -> Option<&Arc<Container>> {
         self.containers.get(container).or_else(|| {
             let rid = ContainerRid::parse(container)?;
             self.containers.values().find(|container| container.rid == rid)
@@ -175,6 +177,7 @@ impl Db {
         for container in entry.containers.values() {
             change.drop_container(container).await?;
         }
+        change.drop_resources(|owner| owner.is_in(entry.database.rid));
         change.drop_offer(&entry.database.rid.to_string());
         change.delete(Key::Database(entry.database.rid.0));
         change.catalog.databases.remove(&entry.database.id);
@@ -354,6 +357,7 @@ impl Change<'_> {
             self.delete(Key::Head(partition.id));
         }
         let number = container.rid.number;
+        self.drop_resources(|owner| owner == Owner::Container(container.rid));
         self.drop_offer(&container.rid.to_string());
         self.delete(Key::Container(number));
         self.put_bytes(Key::Dropped(number), Vec::new());

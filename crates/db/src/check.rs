@@ -56,7 +56,7 @@ pub async fn run(engine: &dyn Engine, progress: &mut dyn FnMut(u64, u64)) -> Res
                 continue;
             }
         };
-        let mut settings = match Settings::parse(&row["settings"]) {
+        let mut settings = match Settings::load(&row["settings"]) {
             Ok(settings) => settings,
             Err(error) => {
                 report.problem(format!("container {container}: {error}"));

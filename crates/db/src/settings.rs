@@ -13,7 +13,7 @@ use storage::keycode::Writer;
 
 use crate::index::{IndexingPolicy, push_value};
 use crate::keys::encode_partition_key;
-use crate::{Error, Result};
+use crate::{Error, Result, policies};
 
 /// A container's definition, validated and completed with the service's defaults.
 #[derive(Clone, Debug)]
@@ -52,8 +52,16 @@ const UNIQUE_ENTRY_BYTES_MAX: usize = 16_384;
 const INDEX_PATHS_MAX: usize = 1_500;
 
 impl Settings {
-    /// Reads a definition as a client sends it, or as [`Settings::json`] shows it.
+    /// Reads a definition as a client sends it.
     pub fn parse(body: &Value) -> Result<Self> {
+        let settings = Self::load(body)?;
+        policies::check(body.as_object().unwrap_or(&settings.json))?;
+        Ok(settings)
+    }
+
+    /// Reads a definition as [`Settings::json`] shows it. Policies that were accepted once are not checked again, so that every
+    /// container that was ever made can be opened.
+    pub(crate) fn load(body: &Value) -> Result<Self> {
         let body = body
             .as_object()
             .ok_or_else(|| invalid("The container's definition must be a JSON object."))?;
@@ -123,6 +131,7 @@ impl Settings {
                 "'clientEncryptionPolicy' cannot be changed as part of collection replace operation.",
             ));
         }
+        policies::check_replace(&self.json, &new.json)?;
         let indexing_changed = self.indexing_changed
             || new.json.get("indexingPolicy") != self.json.get("indexingPolicy");
         Ok(Self { indexing_changed, ..new })
@@ -199,7 +208,8 @@ pub(crate) fn resource_id(body: &Map<String, Value>) -> Result<String> {
     }
     if id.chars().count() > 255 {
         return Err(invalid(
-            "The resource name presented is too long: the most is 255 characters.",
+            "The resource name presented is too long. Ensure to provide a unique non-empty string less than '255' \
+             characters.",
         ));
     }
     Ok(id.clone())

@@ -96,6 +96,9 @@ pub struct Serve {
         help_heading = "Keys"
     )]
     pub secondary_read_only_key: Option<String>,
+    /// Accept directory (AAD) tokens in the emulator's form, which carry an account key; they reach data but no definitions
+    #[arg(long, help_heading = "Keys")]
+    pub aad: bool,
 
     /// The clock that TTL goes by. A virtual one can be frozen and moved forward with POST /_admin/clock, so that a test can
     /// expire a ninety-day session in a millisecond
@@ -152,6 +155,9 @@ impl Serve {
             if let Some(key) = key {
                 keys = keys.with(key, access)?;
             }
+        }
+        if self.aad {
+            keys = keys.with_directory();
         }
         let hint = match primary == WELL_KNOWN_KEY {
             true => "the emulator's well-known key, C2y6…".to_owned(),
