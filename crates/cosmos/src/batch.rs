@@ -31,6 +31,7 @@ pub(crate) async fn run(call: &mut Call<'_>, database: &str, container: &str) ->
     {
         return Err(db::Error::PartitionKeyMismatch.into());
     }
+    call.partition(&container)?;
     let operations = operations(call, key.as_ref())?;
     let silent: Vec<bool> = operations.iter().map(|operation| operation.silent).collect();
     let verbs: Vec<Verb> =

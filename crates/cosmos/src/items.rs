@@ -149,7 +149,13 @@ pub(crate) fn describe<T>(
 ) -> Result<T> {
     headers.insert(&headers::REQUEST_CHARGE, pen.charge(reply.charge));
     if let Some(session) = reply.session {
-        headers.insert(&headers::SESSION_TOKEN, pen.value(session));
+        let token = match &reply.other_sessions[..] {
+            [] => pen.value(session),
+            others => pen.value(
+                others.iter().fold(session.to_string(), |all, other| format!("{all},{other}")),
+            ),
+        };
+        headers.insert(&headers::SESSION_TOKEN, token);
         headers.insert(&headers::LSN, HeaderValue::from(session.lsn));
         headers.insert(&headers::PARTITION_KEY_RANGE_ID, HeaderValue::from(session.partition));
     }

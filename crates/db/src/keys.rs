@@ -10,8 +10,8 @@
 //!          06 resource                          a user, permission, encryption key or script
 //! id       container partition key id           -> ordinal
 //! item     container partition ordinal          -> record
-//! feed     container partition lsn ordinal      -> when, and whether the item has an own ttl
-//! expiry   container partition instant ordinal  -> lsn           (items with an own ttl > 0 only)
+//! feed     container partition lsn ordinal      -> when, whether the item has an own ttl, bytes
+//! expiry   container partition instant ordinal  -> lsn, bytes    (items with an own ttl > 0 only)
 //! index    container partition 01 key ordinal   the items of a partition key, in order
 //!          container partition 02 n key values  -> ordinal        unique keys
 //!          container partition 03 path value ordinal              index terms
@@ -143,6 +143,11 @@ pub(crate) fn member_range(partition: PartitionId, key: &[u8]) -> std::ops::Rang
 /// The index terms that begin with `term`.
 pub(crate) fn term_range(partition: PartitionId, term: &[u8]) -> std::ops::Range<Bytes> {
     prefix_range(in_partition(partition, term.len() + 1).u8(TERM).rest(term).take())
+}
+
+/// The unique entries that begin with `suffix`.
+pub(crate) fn unique_range(partition: PartitionId, suffix: &[u8]) -> std::ops::Range<Bytes> {
+    prefix_range(in_partition(partition, suffix.len() + 1).u8(UNIQUE).rest(suffix).take())
 }
 
 fn prefix_range(prefix: Bytes) -> std::ops::Range<Bytes> {

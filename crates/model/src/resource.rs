@@ -98,8 +98,12 @@ const ORDINAL_BITS: u32 = 40;
 impl ChildRid {
     /// The rid of item number `ordinal` of a partition.
     pub fn item(container: ContainerRid, partition: u32, ordinal: u64) -> Self {
-        let number = (u64::from(partition) << ORDINAL_BITS) | ordinal;
-        Self { container, kind: ChildKind::Item, number }
+        Self { container, kind: ChildKind::Item, number: Self::number(partition, ordinal) }
+    }
+
+    /// The number that an item's rid ends with: rows that are otherwise equal are in its order.
+    pub fn number(partition: u32, ordinal: u64) -> u64 {
+        (u64::from(partition) << ORDINAL_BITS) | ordinal
     }
 
     /// Reads the rid of an item: its container, partition and ordinal.

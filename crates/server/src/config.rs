@@ -104,6 +104,9 @@ pub struct Serve {
     /// expire a ninety-day session in a millisecond
     #[arg(long, value_enum, default_value_t = ClockKind::System, help_heading = "Behaviour")]
     pub clock: ClockKind,
+    /// How many partitions a new container has [default: one for each 10,000 RU/s of its throughput]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100), help_heading = "Behaviour")]
+    pub partitions: Option<u32>,
     /// Refuse requests over the provisioned request units with 429, as the service does
     #[arg(long, help_heading = "Behaviour")]
     pub throttle: bool,
