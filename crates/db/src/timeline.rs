@@ -193,7 +193,7 @@ impl Db {
             partitions: Vec::new(),
             inexact: AtomicBool::new(false),
         };
-        for partition in container.runtime.partitions() {
+        for partition in &container.partitions.all {
             if let Some(mut reading) = self.begin_counting(partition).await? {
                 let patient = || self.clock.stopwatch().saturating_sub(begun) < PATIENCE;
                 if !reading.read_while(patient).await? {
@@ -366,7 +366,7 @@ impl Step {
     pub fn coming(record: &Record) -> Option<Self> {
         let place = match record.own_ttl {
             Ttl::Absent => Place::Inherited(record.ts),
-            Ttl::Secs(secs) => Place::Own(record.ts.plus(secs.into())),
+            Ttl::Secs(_) | Ttl::At(_) => Place::Own(record.own_ttl.instant(record.ts)?),
             Ttl::Never => return None,
         };
         Some(Self { place, items: 1, bytes: record.body.len() as i64 })

@@ -89,7 +89,7 @@ pub(crate) async fn explain(
         "now": found.now.0,
         "_ts": found.ts.0,
         "ttl": match found.own {
-            Ttl::Absent => Value::Null,
+            Ttl::Absent | Ttl::At(_) => Value::Null,
             Ttl::Never => (-1).into(),
             Ttl::Secs(secs) => secs.into(),
         },
@@ -141,8 +141,10 @@ pub(crate) async fn explain_all(
 fn effective(found: &Explanation) -> (Option<u64>, &'static str) {
     let secs = found.expires_at.map(|at| at.since(found.ts));
     match (found.default, found.own) {
-        (DefaultTtl::Off, _) | (DefaultTtl::NoDefault, Ttl::Absent) => (secs, "none"),
-        (_, Ttl::Never | Ttl::Secs(_)) => (secs, "own"),
+        (DefaultTtl::Off, _) | (DefaultTtl::NoDefault | DefaultTtl::AfterDate(_), Ttl::Absent) => {
+            (secs, "none")
+        }
+        (_, Ttl::Never | Ttl::Secs(_) | Ttl::At(_)) => (secs, "own"),
         (DefaultTtl::Secs(_), Ttl::Absent) => (secs, "default"),
     }
 }
@@ -158,6 +160,11 @@ fn why(found: &Explanation) -> String {
         (_, Ttl::Never) => "The item's own ttl is -1: it never expires.".to_owned(),
         (_, Ttl::Secs(secs)) => {
             format!("The item's own ttl of {secs} s, counted from its last write at {ts}.")
+        }
+        (_, Ttl::At(at)) => format!("The date that the item carries, {at}."),
+        (DefaultTtl::AfterDate(_), Ttl::Absent) => {
+            "Items of this collection expire by a date that they carry, and this one has none."
+                .to_owned()
         }
         (DefaultTtl::NoDefault, Ttl::Absent) => {
             "The item has no ttl of its own, and the container has no default.".to_owned()

@@ -60,7 +60,8 @@ impl Runner for Session {
                     Ok(String::new())
                 }
                 "throttle" => {
-                    *world = World::in_memory(Options { throttle: true }).await;
+                    *world =
+                        World::in_memory(Options { throttle: true, ..Options::default() }).await;
                     Ok(String::new())
                 }
                 "create" | "upsert" | "replace" | "delete" => write(world, etags, command).await,
@@ -289,6 +290,7 @@ async fn query(world: &World, command: &Command) -> Output {
         parameters: Vec::new(),
         cross_partition: true,
         scope: Scope::Container,
+        resume: None,
     };
     let (mut output, mut continuation) = (String::new(), None);
     loop {
