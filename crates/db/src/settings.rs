@@ -3,7 +3,7 @@
 //! [`Settings::parse`] validates a definition and completes it with the service's defaults; [`Settings::replaced_by`]
 //! guards what cannot change. The JSON is also what the catalog stores.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use model::partition_key::{Kind, PartitionKeyDefinition};
 use model::path::Path;
@@ -11,9 +11,12 @@ use model::ttl::DefaultTtl;
 use serde_json::{Map, Value, json};
 use storage::keycode::Writer;
 
+use crate::documents::{Description, Layout, Layouts};
 use crate::index::{IndexingPolicy, push_value};
 use crate::keys::encode_partition_key;
-use crate::{Error, Result};
+use crate::record::Record;
+use crate::writer::parse_stored;
+use crate::{Error, Result, policies};
 
 /// A container's definition, validated and completed with the service's defaults.
 #[derive(Clone, Debug)]
@@ -30,8 +33,20 @@ pub struct Settings {
     pub(crate) indexing: IndexingPolicy,
     /// Whether what is indexed has ever changed: items may then have terms that the policy no longer names.
     pub(crate) indexing_changed: bool,
+    /// How documents are read, where items are not JSON.
+    pub(crate) layout: Option<Arc<dyn Layout>>,
     /// The definition as the wire shows it, without system properties.
     pub json: Map<String, Value>,
+}
+
+/// What is stored beside an item.
+pub(crate) struct Beside {
+    /// Its partition key, where items are found by it.
+    pub key: Option<Vec<u8>>,
+    /// All index terms that it may have, sorted.
+    pub terms: Vec<Vec<u8>>,
+    /// Its unique entries.
+    pub unique: Vec<Vec<u8>>,
 }
 
 /// Properties that are kept and shown as they were given.
@@ -52,8 +67,16 @@ const UNIQUE_ENTRY_BYTES_MAX: usize = 16_384;
 const INDEX_PATHS_MAX: usize = 1_500;
 
 impl Settings {
-    /// Reads a definition as a client sends it, or as [`Settings::json`] shows it.
+    /// Reads a definition as a client sends it.
     pub fn parse(body: &Value) -> Result<Self> {
+        let settings = Self::load(body)?;
+        policies::check(body.as_object().unwrap_or(&settings.json))?;
+        Ok(settings)
+    }
+
+    /// Reads a definition as [`Settings::json`] shows it. Policies that were accepted once are not checked again, so that every
+    /// container that was ever made can be opened.
+    pub(crate) fn load(body: &Value) -> Result<Self> {
         let body = body
             .as_object()
             .ok_or_else(|| invalid("The container's definition must be a JSON object."))?;
@@ -88,13 +111,54 @@ impl Settings {
             unique_keys,
             indexing,
             indexing_changed: false,
+            layout: None,
             json,
         })
     }
 
-    /// The settings that a replace by `body` gives, or why it is refused.
-    pub fn replaced_by(&self, body: &Value) -> Result<Self> {
+    /// Reads the definition of a container of documents: its part `documents` says what `layouts` makes of it. With `ttlPath` in that part
+    /// items expire `ttlSecs` after the date that they carry there.
+    pub fn of_documents(body: &Value, layouts: Layouts) -> Result<Self> {
+        let documents = body["documents"].clone();
         let mut body = body.clone();
+        let by_date = documents["ttlPath"].as_str().zip(documents["ttlSecs"].as_u64());
+        if let (Some(_), Some(object)) = (by_date, body.as_object_mut()) {
+            object.remove("defaultTtl");
+        }
+        let mut settings = Self::load(&body)?;
+        settings.layout = Some(layouts(&documents).map_err(Error::Invalid)?);
+        settings.indexing = IndexingPolicy::none();
+        if let Some((path, secs)) = by_date {
+            settings.default_ttl = DefaultTtl::AfterDate(secs as u32);
+            settings.json.insert("defaultTtl".into(), secs.into());
+            settings.json.insert("ttlPropertyPath".into(), format!("/{path}").into());
+        }
+        settings.json.insert("documents".into(), documents);
+        Ok(settings)
+    }
+
+    /// Reads a definition as [`Settings::json`] has it.
+    pub(crate) fn stored(json: &Value, layouts: Option<Layouts>) -> Result<Self> {
+        match (json.get("documents"), layouts) {
+            (None, _) => Self::load(json),
+            (Some(_), Some(layouts)) => Self::of_documents(json, layouts),
+            (Some(_), None) => Err(invalid("The container's documents cannot be read here.")),
+        }
+    }
+
+    /// The settings that a replace by `body` gives, or why it is refused.
+    pub fn replaced_by(&self, body: &Value, layouts: Option<Layouts>) -> Result<Self> {
+        let mut body = body.clone();
+        // What documents are is their own front end's to say.
+        if let (Some(object), Some(documents)) = (body.as_object_mut(), self.json.get("documents"))
+        {
+            object.insert("documents".into(), documents.clone());
+        }
+        self.replaced_as(body, layouts)
+    }
+
+    /// The same where the layout of documents may change.
+    pub(crate) fn replaced_as(&self, mut body: Value, layouts: Option<Layouts>) -> Result<Self> {
         if let Some(object) = body.as_object_mut() {
             // Old clients leave out what cannot change.
             for name in ["partitionKey", "uniqueKeyPolicy"] {
@@ -103,7 +167,10 @@ impl Settings {
                 }
             }
         }
-        let new = Self::parse(&body)?;
+        let new = match self.layout {
+            None => Self::parse(&body)?,
+            Some(_) => Self::stored(&body, layouts)?,
+        };
         if new.id != self.id {
             return Err(invalid("The id of a container cannot be changed by a replace."));
         }
@@ -123,6 +190,7 @@ impl Settings {
                 "'clientEncryptionPolicy' cannot be changed as part of collection replace operation.",
             ));
         }
+        policies::check_replace(&self.json, &new.json)?;
         let indexing_changed = self.indexing_changed
             || new.json.get("indexingPolicy") != self.json.get("indexingPolicy");
         Ok(Self { indexing_changed, ..new })
@@ -132,6 +200,22 @@ impl Settings {
     pub(crate) fn indexing_ever(&self) -> &IndexingPolicy {
         static EVERYTHING: LazyLock<IndexingPolicy> = LazyLock::new(IndexingPolicy::everything);
         if self.indexing_changed { &EVERYTHING } else { &self.indexing }
+    }
+
+    /// What is stored beside a stored item.
+    pub(crate) fn beside(&self, record: &Record) -> Result<Beside> {
+        if let Some(layout) = &self.layout {
+            let Description { mut terms, unique, .. } = layout.describe(&record.body)?;
+            terms.sort_unstable();
+            return Ok(Beside { key: None, terms, unique });
+        }
+        let value = parse_stored(record)?;
+        let policy = self.indexing_ever();
+        let mut terms = policy.terms(&value);
+        terms.extend(policy.ts_term(record.ts));
+        terms.sort_unstable();
+        let unique = self.unique_entries(&value)?;
+        Ok(Beside { key: Some(self.key_bytes(&value)), terms, unique })
     }
 
     /// The stored form of an item's partition key.
@@ -199,7 +283,8 @@ pub(crate) fn resource_id(body: &Map<String, Value>) -> Result<String> {
     }
     if id.chars().count() > 255 {
         return Err(invalid(
-            "The resource name presented is too long: the most is 255 characters.",
+            "The resource name presented is too long. Ensure to provide a unique non-empty string less than '255' \
+             characters.",
         ));
     }
     Ok(id.clone())
