@@ -25,6 +25,10 @@ use crate::language::vars::Vars;
 use crate::options::{Fields, documents_of, missing};
 use crate::wire::Request;
 
+pub(crate) use aggregate::Running;
+pub(crate) use indexes::resume;
+pub(crate) use reading::Search;
+
 /// A command in the making.
 pub(crate) struct Call<'a> {
     pub front_end: &'a FrontEnd,
@@ -117,11 +121,17 @@ impl<'a> Call<'a> {
             (_, Some(Access::ReadOnly)) => {
                 return Err(Refusal::new(
                     13,
-                    format!("not authorized on {} to execute command {}: the key is read-only", self.database, self.name),
+                    format!(
+                        "not authorized on {} to execute command {}: the key is read-only",
+                        self.database, self.name
+                    ),
                 ));
             }
             (_, None) => {
-                return Err(Refusal::new(13, format!("Command {} requires authentication", self.name)));
+                return Err(Refusal::new(
+                    13,
+                    format!("Command {} requires authentication", self.name),
+                ));
             }
         }
         self.check_api_version()?;
@@ -164,10 +174,12 @@ impl<'a> Call<'a> {
             "rolesInfo" => Ok(rawdoc! {"roles": [], "ok": 1.0}),
             "startSession" => server::start_session(),
             "endSessions" | "killSessions" => server::end_sessions(self),
-            "refreshSessions" | "killAllSessions" | "killAllSessionsByPattern" | "fsync"
-            | "getLastError" | "getlasterror" | "configureFailPoint" if self.name != "configureFailPoint" => {
-                Ok(ok())
-            }
+            "refreshSessions"
+            | "killAllSessions"
+            | "killAllSessionsByPattern"
+            | "fsync"
+            | "getLastError"
+            | "getlasterror" => Ok(ok()),
 
             "find" => find::find(self).await,
             "getMore" => find::get_more(self).await,
@@ -203,23 +215,34 @@ impl<'a> Call<'a> {
             "getLastRequestStatistics" => cosmos::statistics(self),
             "shardCollection" => cosmos::shard_collection(self).await,
 
-            "eval" | "mapReduce" | "mapreduce" | "copydb" | "cloneCollectionAsCapped" | "convertToCapped"
-            | "parallelCollectionScan" | "profile" | "top" | "connPoolStats" | "dbHash" | "killOp"
-            | "features" | "group" | "geoNear" | "geoSearch" => Err(Refusal::new(
-                115,
-                format!("Command {} not supported", self.name),
-            )),
+            "eval"
+            | "mapReduce"
+            | "mapreduce"
+            | "copydb"
+            | "cloneCollectionAsCapped"
+            | "convertToCapped"
+            | "parallelCollectionScan"
+            | "profile"
+            | "top"
+            | "connPoolStats"
+            | "dbHash"
+            | "killOp"
+            | "features"
+            | "group"
+            | "geoNear"
+            | "geoSearch" => Err(Refusal::new(115, format!("Command {} not supported", self.name))),
             _ => Err(Refusal::new(59, format!("no such command: '{}'", self.name))),
         }
     }
 
     fn need(&self) -> Need {
         match self.name {
-            "hello" | "isMaster" | "ismaster" | "saslStart" | "saslContinue" | "logout" | "ping"
-            | "buildInfo" | "buildinfo" | "whatsmyuri" | "getnonce" | "connectionStatus" => Need::Nothing,
-            "insert" | "update" | "delete" | "findAndModify" | "findandmodify" | "create" | "drop"
-            | "dropDatabase" | "collMod" | "renameCollection" | "createIndexes" | "dropIndexes"
-            | "deleteIndexes" | "reIndex" | "shardCollection" => Need::Write,
+            "hello" | "isMaster" | "ismaster" | "saslStart" | "saslContinue" | "logout"
+            | "ping" | "buildInfo" | "buildinfo" | "whatsmyuri" | "getnonce"
+            | "connectionStatus" => Need::Nothing,
+            "insert" | "update" | "delete" | "findAndModify" | "findandmodify" | "create"
+            | "drop" | "dropDatabase" | "collMod" | "renameCollection" | "createIndexes"
+            | "dropIndexes" | "deleteIndexes" | "reIndex" | "shardCollection" => Need::Write,
             "customAction" => match self.target.as_str() {
                 Some(action) if action.starts_with("Get") => Need::Read,
                 _ => Need::Write,
@@ -233,7 +256,9 @@ impl<'a> Call<'a> {
     fn check_api_version(&self) -> Result<()> {
         match self.fields().text("apiVersion")? {
             None | Some("1") => Ok(()),
-            Some(other) => Err(Refusal::new(322, format!("API version must be \"1\", not \"{other}\""))),
+            Some(other) => {
+                Err(Refusal::new(322, format!("API version must be \"1\", not \"{other}\"")))
+            }
         }
     }
 
@@ -241,7 +266,8 @@ impl<'a> Call<'a> {
     fn retryable_write(&self) -> Result<Option<(Vec<u8>, i64)>> {
         let writes = matches!(self.name, "insert" | "update" | "delete" | "findAndModify");
         let fields = self.fields();
-        let number = fields.int("txnNumber")?.filter(|_| writes && fields.get("autocommit").is_none());
+        let number =
+            fields.int("txnNumber")?.filter(|_| writes && fields.get("autocommit").is_none());
         let session = fields.document("lsid")?.map(|session| session.as_bytes().to_vec());
         Ok(session.zip(number))
     }
@@ -257,7 +283,10 @@ impl<'a> Call<'a> {
     /// The collection that the command names.
     pub fn collection_name(&self) -> Result<&'a str> {
         let name = self.target.as_str().ok_or_else(|| {
-            Refusal::new(73, format!("collection name has invalid type {:?}", self.target.element_type()))
+            Refusal::new(
+                73,
+                format!("collection name has invalid type {:?}", self.target.element_type()),
+            )
         })?;
         check_collection_name(self.database, name)?;
         Ok(name)
@@ -303,7 +332,11 @@ impl<'a> Call<'a> {
 }
 
 /// The container of a collection; `None` if there is none. One that holds JSON is refused.
-pub(crate) fn container(db: &Db, database: &str, collection: &str) -> Result<Option<Arc<Container>>> {
+pub(crate) fn container(
+    db: &Db,
+    database: &str,
+    collection: &str,
+) -> Result<Option<Arc<Container>>> {
     match db.container(database, collection) {
         Ok(container) if container.layout().is_some() => Ok(Some(container)),
         Ok(_) => Err(Refusal::new(

@@ -137,7 +137,10 @@ async fn next<S: AsyncRead + Unpin>(
     Ok(Some(message))
 }
 
-async fn read<S: AsyncRead + Unpin>(stream: &mut S, buffer: &mut BytesMut) -> Result<usize, String> {
+async fn read<S: AsyncRead + Unpin>(
+    stream: &mut S,
+    buffer: &mut BytesMut,
+) -> Result<usize, String> {
     buffer.reserve(4 * 1024);
     match stream.read_buf(buffer).await {
         Ok(count) => Ok(count),

@@ -100,7 +100,9 @@ impl Cursors {
         if slots.len() >= OPEN_MAX {
             return Err(Refusal::new(
                 202,
-                format!("Too many open cursors: the most is {OPEN_MAX}. Close those that are not needed."),
+                format!(
+                    "Too many open cursors: the most is {OPEN_MAX}. Close those that are not needed."
+                ),
             ));
         }
         let number = std::iter::repeat_with(|| fastrand::i64(1..))

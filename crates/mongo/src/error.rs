@@ -130,7 +130,7 @@ impl Refusal {
         if !self.labels.is_empty() {
             let mut labels = RawArrayBuf::new();
             self.labels.iter().for_each(|label| labels.push(*label));
-            reply.append(c"errorLabels", labels);
+            reply.append(bson::cstr!("errorLabels"), labels);
         }
         self.append_details(&mut reply);
         reply
@@ -140,7 +140,7 @@ impl Refusal {
     pub fn to_write_error(&self, index: usize) -> RawDocumentBuf {
         let mut error = rawdoc! {"index": index as i32, "code": self.code};
         self.append_details(&mut error);
-        error.append(c"errmsg", self.message.as_str());
+        error.append(bson::cstr!("errmsg"), self.message.as_str());
         error
     }
 
@@ -151,6 +151,14 @@ impl Refusal {
         }
     }
 }
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} ({}): {}", self.name(), self.code, self.message)
+    }
+}
+
+impl std::error::Error for Refusal {}
 
 impl From<Failure> for Refusal {
     fn from(failure: Failure) -> Self {
@@ -189,7 +197,9 @@ impl From<db::Error> for Refusal {
                      TooManyRequests (429); Substatus: 3200; Reason: ({text})"
                 ),
             ),
-            E::Overloaded => Self::new(16500, format!("Error=16500, RetryAfterMs=10, Details='{text}'")),
+            E::Overloaded => {
+                Self::new(16500, format!("Error=16500, RetryAfterMs=10, Details='{text}'"))
+            }
             E::SessionNotAvailable | E::PartitionGone | E::DiskFull(_) | E::Storage(_) => {
                 Self::new(1, text)
             }

@@ -1,46 +1,40 @@
-//! MongoDB's languages: filters, updates, expressions, projections, sorts and stages, over raw BSON.
+//! MongoDB's language: filters, updates, projections, sort orders, expressions and pipelines over raw BSON.
 //!
-//! Text in, documents out: no I/O, no clock, no knowledge of where documents come from.
+//! Pure: nothing here reads or writes anything, or looks at the clock; the moment is handed in with [`Vars`]. Documents come as
+//! `&RawDocument` and go as `RawDocumentBuf`. Numbers and words of refusals are MongoDB's, because drivers look at them.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`compare`], [`keycode`] | the order of all values; the same order as bytes, for indexes, groups and sorting |
+//! | [`filter`] | conditions, what they say about an index, what an upsert starts from |
+//! | [`update`] | replacements, operators, update pipelines |
+//! | [`projection`], [`sort`] | which fields, in which order |
+//! | [`expression`], [`aggregate`] | computing values; stages, fed with documents one by one |
+//!
+//! Callers keep documents within BSON's limit of nesting: recursion here is as deep as the input.
 
-/// Why a client does not get what it asked for, with the code that drivers look at.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
-    /// The code of MongoDB's table.
-    pub code: i32,
-    /// Its name in that table.
-    pub name: &'static str,
-    /// For people: what is wrong and what to do.
-    pub message: String,
-    /// Labels that tell drivers whether to try again.
-    pub labels: Vec<&'static str>,
-}
+pub mod aggregate;
+pub mod collation;
+pub mod compare;
+pub mod decimal;
+pub mod expression;
+pub mod failure;
+pub mod filter;
+pub mod geo;
+pub mod keycode;
+pub mod number;
+pub mod path;
+pub mod pattern;
+pub mod projection;
+pub mod sort;
+pub mod update;
+pub mod value;
+pub mod vars;
 
-impl Failure {
-    /// A failure without labels.
-    pub fn new(code: i32, name: &'static str, message: impl Into<String>) -> Self {
-        Self { code, name, message: message.into(), labels: Vec::new() }
-    }
-
-    /// Code 2: a value that is not allowed.
-    pub fn bad_value(message: impl Into<String>) -> Self {
-        Self::new(2, "BadValue", message)
-    }
-
-    /// Code 9: a command that cannot be read.
-    pub fn failed_to_parse(message: impl Into<String>) -> Self {
-        Self::new(9, "FailedToParse", message)
-    }
-
-    /// Code 14: a value of the wrong type.
-    pub fn type_mismatch(message: impl Into<String>) -> Self {
-        Self::new(14, "TypeMismatch", message)
-    }
-}
-
-impl std::fmt::Display for Failure {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} ({}): {}", self.name, self.code, self.message)
-    }
-}
-
-impl std::error::Error for Failure {}
+pub use collation::Collation;
+pub use failure::{Failure, Result};
+pub use filter::Filter;
+pub use projection::Projection;
+pub use sort::Sort;
+pub use update::Update;
+pub use vars::Vars;

@@ -57,6 +57,11 @@ impl FrontEnd {
         }
     }
 
+    /// Finishes what a stop has cut short: indexes that were being built, and what dropped ones have left.
+    pub async fn resume(&self) -> error::Result<()> {
+        commands::resume(&self.db).await
+    }
+
     /// A number for a new connection.
     pub(crate) fn next_connection(&self) -> i32 {
         self.connections.fetch_add(1, Ordering::Relaxed) + 1

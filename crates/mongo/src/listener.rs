@@ -98,12 +98,7 @@ impl Listener {
         Ok((stream, slot))
     }
 
-    fn spawn(
-        &self,
-        stream: TcpStream,
-        slot: OwnedSemaphorePermit,
-        stopped: watch::Receiver<bool>,
-    ) {
+    fn spawn(&self, stream: TcpStream, slot: OwnedSemaphorePermit, stopped: watch::Receiver<bool>) {
         let (front_end, tls, limits) = (self.front_end.clone(), self.tls.clone(), self.limits);
         tokio::spawn(async move {
             let peer = stream.peer_addr();

@@ -57,7 +57,10 @@ impl<'a> Fields<'a> {
         match self.int(name)? {
             None => Ok(None),
             Some(number) => usize::try_from(number).map(Some).map_err(|_| {
-                Refusal::new(51024, format!("BSON field '{name}' value must be >= 0, actual value '{number}'"))
+                Refusal::new(
+                    51024,
+                    format!("BSON field '{name}' value must be >= 0, actual value '{number}'"),
+                )
             }),
         }
     }

@@ -80,7 +80,8 @@ impl Plan {
 fn by_id(question: &Question<'_>) -> Option<Plan> {
     let id = question.filter.id()?;
     let id = id.as_raw_bson_ref();
-    let text = matches!(id, RawBsonRef::String(_) | RawBsonRef::Symbol(_) | RawBsonRef::Document(_));
+    let text =
+        matches!(id, RawBsonRef::String(_) | RawBsonRef::Symbol(_) | RawBsonRef::Document(_));
     if question.collated && text || matches!(id, RawBsonRef::RegularExpression(_)) {
         return None;
     }
@@ -135,9 +136,9 @@ fn ranges(index: &Index, bounds: &[Bounds]) -> Option<(usize, Vec<Range<Vec<u8>>
             let rest = path.strip_prefix(root.as_str());
             rest.is_some_and(|rest| root.is_empty() || rest.is_empty() || rest.starts_with('.'))
         };
-        let found = bounds.iter().filter(|bounds| {
-            inside(&bounds.path) && !bounds.intervals.iter().any(covers_missing)
-        });
+        let found = bounds
+            .iter()
+            .filter(|bounds| inside(&bounds.path) && !bounds.intervals.iter().any(covers_missing));
         let found = found.min_by_key(|bounds| (!bounds.points, bounds.intervals.len()))?;
         let prefix = index.wildcard_prefix(&found.path);
         let ranges = found.intervals.iter().map(|interval| range(&prefix, interval, true));
@@ -159,9 +160,10 @@ fn ranges(index: &Index, bounds: &[Bounds]) -> Option<(usize, Vec<Range<Vec<u8>>
         }
         let is_point = |interval: &Interval| interval.to == after(&interval.from);
         let exact = found.points
-            && found.intervals.iter().all(|interval| {
-                is_point(interval) && interval.from.len() <= KEY_BYTES_MAX
-            });
+            && found
+                .intervals
+                .iter()
+                .all(|interval| is_point(interval) && interval.from.len() <= KEY_BYTES_MAX);
         if !exact {
             let ranges = prefixes.iter().flat_map(|prefix| {
                 found.intervals.iter().map(|interval| range(prefix, interval, *ascends))

@@ -312,7 +312,9 @@ fn check(document: &RawDocument, depth: usize) -> Result<(), Malformed> {
         let value = element.map_err(broken)?.value();
         match value.map_err(broken)? {
             bson::RawBsonRef::Document(inner) => check(inner, depth + 1)?,
-            bson::RawBsonRef::Array(inner) => check(inner.as_ref(), depth + 1)?,
+            bson::RawBsonRef::Array(inner) => {
+                check(RawDocument::from_bytes(inner.as_bytes()).map_err(broken)?, depth + 1)?
+            }
             bson::RawBsonRef::JavaScriptCodeWithScope(code) => check(code.scope, depth + 1)?,
             _ => {}
         }
@@ -441,7 +443,7 @@ mod tests {
         let mut deep = rawdoc! {};
         for _ in 0..NESTING_MAX + 2 {
             let mut outer = RawDocumentBuf::new();
-            outer.append(c"a", deep);
+            outer.append(bson::cstr!("a"), deep);
             deep = outer;
         }
         assert!(read(message(OP_MSG, &sections(0, &[&[0], deep.as_bytes()]))).is_err());

@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 
 use bson::{RawArrayBuf, RawBson, RawDocumentBuf, rawdoc};
 
-use super::reading::{self, Matches, Search, SearchOptions};
 use super::Call;
+use super::reading::{self, Matches, Search, SearchOptions};
 use crate::cursors::{self, Cursor, FIRST_BATCH, Source};
 use crate::error::{Refusal, Result};
 use crate::language::filter::Filter;
@@ -46,14 +46,23 @@ pub async fn find(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
         )));
     }
     if fields.get("min").is_some() || fields.get("max").is_some() {
-        return Err(Refusal::new(51173, "min and max need a hint to an index, and are not served: use $gte and $lt"));
+        return Err(Refusal::new(
+            51173,
+            "min and max need a hint to an index, and are not served: use $gte and $lt",
+        ));
     }
     let Some(container) = container else {
         return Ok(cursors::reply(0, &namespace, true, &[]));
     };
     let hint = reading::hint(fields, &container)?;
     let collated = vars.collation.is_some();
-    let plan = reading::plan(&container, &filter, filter_document, sort.as_ref(), (hint.as_deref(), collated))?;
+    let plan = reading::plan(
+        &container,
+        &filter,
+        filter_document,
+        sort.as_ref(),
+        (hint.as_deref(), collated),
+    )?;
     if plan.point && projection.is_none() && skip == 0 && batch_size != Some(0) {
         return find_one(call, &container, &filter, &plan, &namespace).await;
     }
@@ -125,8 +134,9 @@ pub fn kill_cursors(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
     let list = call.fields().array("cursors")?.ok_or_else(|| missing("cursors"))?;
     let (mut killed, mut unknown) = (RawArrayBuf::new(), RawArrayBuf::new());
     for number in list {
-        let number = crate::options::whole(number?)
-            .ok_or_else(|| Refusal::type_mismatch("BSON field 'killCursors.cursors' must be an array of longs"))?;
+        let number = crate::options::whole(number?).ok_or_else(|| {
+            Refusal::type_mismatch("BSON field 'killCursors.cursors' must be an array of longs")
+        })?;
         match call.front_end.cursors.kill(number) {
             true => killed.push(number),
             false => unknown.push(number),
@@ -140,7 +150,8 @@ pub fn kill_cursors(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
 pub async fn count(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
     let fields = call.fields();
     let skip = fields.count("skip")?.unwrap_or(0);
-    let limit = fields.int("limit")?.map(|limit| limit.unsigned_abs() as usize).filter(|limit| *limit > 0);
+    let limit =
+        fields.int("limit")?.map(|limit| limit.unsigned_abs() as usize).filter(|limit| *limit > 0);
     let Some(mut matches) = matches(call, "query").await? else {
         return Ok(rawdoc! {"n": 0, "ok": 1.0});
     };
@@ -173,10 +184,12 @@ pub async fn distinct(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
                     keycode::append(&mut place, value, collation.as_ref());
                     values.entry(place).or_insert_with_key(|place| {
                         bytes += place.len() * 2;
-                        value.to_raw_bson()
+                        bson::RawBson::from(value)
                     });
                     match bytes > 16 << 20 {
-                        true => ControlFlow::Break(Refusal::new(17217, "distinct too big, 16mb cap")),
+                        true => {
+                            ControlFlow::Break(Refusal::new(17217, "distinct too big, 16mb cap"))
+                        }
                         false => ControlFlow::Continue(()),
                     }
                 });

@@ -143,10 +143,6 @@ impl Search {
         self.matches.charge()
     }
 
-    pub fn looked_at(&self) -> (usize, usize) {
-        self.matches.looked_at()
-    }
-
     async fn next_document(&mut self, db: &Db) -> Result<Option<Document>> {
         let Some(sorted) = &mut self.sorted else { return self.matches.next(db).await };
         while let Some(found) = sorted.pop_front() {
@@ -236,7 +232,8 @@ pub(crate) fn same_key(a: &bson::Document, b: &bson::Document) -> bool {
         && a.iter().zip(b).all(|((name, one), (other, two))| {
             name == other
                 && (one == two
-                    || layout::number_of(one).is_some() && layout::number_of(one) == layout::number_of(two))
+                    || layout::number_of(one).is_some()
+                        && layout::number_of(one) == layout::number_of(two))
         })
 }
 

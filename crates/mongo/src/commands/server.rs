@@ -30,25 +30,28 @@ pub fn hello(call: &mut Call<'_>, legacy: bool) -> Result<RawDocumentBuf> {
     let mut hosts = RawArrayBuf::new();
     hosts.push(me.as_str());
     let mut reply = RawDocumentBuf::new();
-    reply.append(if legacy { c"ismaster" } else { c"isWritablePrimary" }, true);
+    reply.append(
+        if legacy { bson::cstr!("ismaster") } else { bson::cstr!("isWritablePrimary") },
+        true,
+    );
     if fields.flag("helloOk")? {
-        reply.append(c"helloOk", true);
+        reply.append(bson::cstr!("helloOk"), true);
     }
-    reply.append(c"secondary", false);
-    reply.append(c"setName", SET_NAME);
-    reply.append(c"setVersion", 1);
-    reply.append(c"hosts", hosts);
-    reply.append(c"primary", me.as_str());
-    reply.append(c"me", me.as_str());
-    reply.append(c"maxBsonObjectSize", DOCUMENT_BYTES_MAX as i32);
-    reply.append(c"maxMessageSizeBytes", MESSAGE_BYTES_MAX as i32);
-    reply.append(c"maxWriteBatchSize", BATCH_MAX as i32);
-    reply.append(c"localTime", call.now());
-    reply.append(c"logicalSessionTimeoutMinutes", LIFE_MINUTES);
-    reply.append(c"connectionId", call.state.number);
-    reply.append(c"minWireVersion", 0);
-    reply.append(c"maxWireVersion", WIRE_VERSION);
-    reply.append(c"readOnly", call.state.access == Some(Access::ReadOnly));
+    reply.append(bson::cstr!("secondary"), false);
+    reply.append(bson::cstr!("setName"), SET_NAME);
+    reply.append(bson::cstr!("setVersion"), 1);
+    reply.append(bson::cstr!("hosts"), hosts);
+    reply.append(bson::cstr!("primary"), me.as_str());
+    reply.append(bson::cstr!("me"), me.as_str());
+    reply.append(bson::cstr!("maxBsonObjectSize"), DOCUMENT_BYTES_MAX as i32);
+    reply.append(bson::cstr!("maxMessageSizeBytes"), MESSAGE_BYTES_MAX as i32);
+    reply.append(bson::cstr!("maxWriteBatchSize"), BATCH_MAX as i32);
+    reply.append(bson::cstr!("localTime"), call.now());
+    reply.append(bson::cstr!("logicalSessionTimeoutMinutes"), LIFE_MINUTES);
+    reply.append(bson::cstr!("connectionId"), call.state.number);
+    reply.append(bson::cstr!("minWireVersion"), 0);
+    reply.append(bson::cstr!("maxWireVersion"), WIRE_VERSION);
+    reply.append(bson::cstr!("readOnly"), call.state.access == Some(Access::ReadOnly));
     if let Some(offered) = fields.array("compression")? {
         let mut taken = RawArrayBuf::new();
         for name in offered.into_iter().flatten() {
@@ -56,19 +59,19 @@ pub fn hello(call: &mut Call<'_>, legacy: bool) -> Result<RawDocumentBuf> {
                 taken.push(known.name());
             }
         }
-        reply.append(c"compression", taken);
+        reply.append(bson::cstr!("compression"), taken);
     }
     if fields.text("saslSupportedMechs")?.is_some() {
         let mut mechanisms = RawArrayBuf::new();
         ["SCRAM-SHA-256", "SCRAM-SHA-1"].into_iter().for_each(|name| mechanisms.push(name));
-        reply.append(c"saslSupportedMechs", mechanisms);
+        reply.append(bson::cstr!("saslSupportedMechs"), mechanisms);
     }
     if let Some(first) = fields.document("speculativeAuthenticate")?
         && let Ok(begun) = begin(call, Fields(first))
     {
-        reply.append(c"speculativeAuthenticate", begun);
+        reply.append(bson::cstr!("speculativeAuthenticate"), begun);
     }
-    reply.append(c"ok", 1.0);
+    reply.append(bson::cstr!("ok"), 1.0);
     Ok(reply)
 }
 
@@ -84,7 +87,7 @@ fn address(call: &Call<'_>) -> String {
 pub fn sasl_start(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
     let fields = call.fields();
     let mut reply = begin(call, fields)?;
-    reply.append(c"ok", 1.0);
+    reply.append(bson::cstr!("ok"), 1.0);
     Ok(reply)
 }
 
@@ -96,7 +99,10 @@ fn begin(call: &mut Call<'_>, fields: Fields<'_>) -> Result<RawDocumentBuf> {
     let payload = payload(fields)?;
     // Without keys everybody is let in, and whoever wants to prove something can.
     let Some(keys) = &call.front_end.keys else {
-        return Err(Refusal::new(18, "This server was started with --no-auth: connect without a user name."));
+        return Err(Refusal::new(
+            18,
+            "This server was started with --no-auth: connect without a user name.",
+        ));
     };
     let (said, conversation) = keys.begin(mechanism, payload)?;
     call.state.conversation = Some(conversation);
@@ -133,7 +139,7 @@ fn step(said: &str, done: bool) -> RawDocumentBuf {
 
 fn step_ok(said: &str, done: bool) -> RawDocumentBuf {
     let mut reply = step(said, done);
-    reply.append(c"ok", 1.0);
+    reply.append(bson::cstr!("ok"), 1.0);
     reply
 }
 
@@ -178,21 +184,21 @@ pub fn parameters(call: &Call<'_>) -> Result<RawDocumentBuf> {
     let all = call.target.as_str() == Some("*") || call.target.as_document().is_some();
     let fields = call.fields();
     if all || fields.flag("featureCompatibilityVersion")? {
-        reply.append(c"featureCompatibilityVersion", rawdoc! {"version": "7.0"});
+        reply.append(bson::cstr!("featureCompatibilityVersion"), rawdoc! {"version": "7.0"});
     }
     if all || fields.flag("authenticationMechanisms")? {
         reply.append(
-            c"authenticationMechanisms",
+            bson::cstr!("authenticationMechanisms"),
             rawdoc! {"list": ["SCRAM-SHA-256", "SCRAM-SHA-1"]}.get_array("list")?.to_owned(),
         );
     }
     if all || fields.flag("enableTestCommands")? {
-        reply.append(c"enableTestCommands", false);
+        reply.append(bson::cstr!("enableTestCommands"), false);
     }
     if all || fields.flag("requireApiVersion")? {
-        reply.append(c"requireApiVersion", false);
+        reply.append(bson::cstr!("requireApiVersion"), false);
     }
-    reply.append(c"ok", 1.0);
+    reply.append(bson::cstr!("ok"), 1.0);
     Ok(reply)
 }
 
@@ -244,14 +250,54 @@ pub fn current_operations() -> Result<RawDocumentBuf> {
 pub fn list_commands() -> Result<RawDocumentBuf> {
     let mut commands = RawDocumentBuf::new();
     for name in [
-        c"aggregate", c"buildInfo", c"collMod", c"collStats", c"connectionStatus", c"count", c"create",
-        c"createIndexes", c"currentOp", c"customAction", c"dataSize", c"dbStats", c"delete", c"distinct",
-        c"drop", c"dropDatabase", c"dropIndexes", c"endSessions", c"explain", c"find", c"findAndModify",
-        c"getCmdLineOpts", c"getLastRequestStatistics", c"getLog", c"getMore", c"getParameter", c"hello",
-        c"hostInfo", c"insert", c"isMaster", c"killCursors", c"listCollections", c"listCommands",
-        c"listDatabases", c"listIndexes", c"logout", c"ping", c"reIndex", c"renameCollection",
-        c"replSetGetStatus", c"saslContinue", c"saslStart", c"serverStatus", c"shardCollection",
-        c"startSession", c"update", c"validate", c"whatsmyuri",
+        bson::cstr!("aggregate"),
+        bson::cstr!("buildInfo"),
+        bson::cstr!("collMod"),
+        bson::cstr!("collStats"),
+        bson::cstr!("connectionStatus"),
+        bson::cstr!("count"),
+        bson::cstr!("create"),
+        bson::cstr!("createIndexes"),
+        bson::cstr!("currentOp"),
+        bson::cstr!("customAction"),
+        bson::cstr!("dataSize"),
+        bson::cstr!("dbStats"),
+        bson::cstr!("delete"),
+        bson::cstr!("distinct"),
+        bson::cstr!("drop"),
+        bson::cstr!("dropDatabase"),
+        bson::cstr!("dropIndexes"),
+        bson::cstr!("endSessions"),
+        bson::cstr!("explain"),
+        bson::cstr!("find"),
+        bson::cstr!("findAndModify"),
+        bson::cstr!("getCmdLineOpts"),
+        bson::cstr!("getLastRequestStatistics"),
+        bson::cstr!("getLog"),
+        bson::cstr!("getMore"),
+        bson::cstr!("getParameter"),
+        bson::cstr!("hello"),
+        bson::cstr!("hostInfo"),
+        bson::cstr!("insert"),
+        bson::cstr!("isMaster"),
+        bson::cstr!("killCursors"),
+        bson::cstr!("listCollections"),
+        bson::cstr!("listCommands"),
+        bson::cstr!("listDatabases"),
+        bson::cstr!("listIndexes"),
+        bson::cstr!("logout"),
+        bson::cstr!("ping"),
+        bson::cstr!("reIndex"),
+        bson::cstr!("renameCollection"),
+        bson::cstr!("replSetGetStatus"),
+        bson::cstr!("saslContinue"),
+        bson::cstr!("saslStart"),
+        bson::cstr!("serverStatus"),
+        bson::cstr!("shardCollection"),
+        bson::cstr!("startSession"),
+        bson::cstr!("update"),
+        bson::cstr!("validate"),
+        bson::cstr!("whatsmyuri"),
     ] {
         commands.append(name, rawdoc! {"help": "", "requiresAuth": true, "secondaryOk": true});
     }
