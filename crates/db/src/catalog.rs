@@ -258,8 +258,8 @@ impl Db {
         let mut change = self.change_catalog().await;
         let old = self.container(database, container)?;
         check_version(old.etag, if_match)?;
-        let settings = Arc::new(old.settings.replaced_by(body)?);
         let (etag, ts) = change.stamp();
+        let settings = Arc::new(old.settings.replaced_by(body, etag.lsn)?);
         let (owner, runtime) = (&old.database_id, old.runtime.clone());
         let new = Arc::new(Container::new(owner, settings.clone(), (etag, ts), runtime));
 
@@ -352,6 +352,7 @@ impl Change<'_> {
                 closed.await.map_err(|_| Error::Stopping)?;
             }
             self.delete(Key::Head(partition.id));
+            self.delete(Key::Reindex(partition.id));
         }
         let number = container.rid.number;
         self.drop_offer(&container.rid.to_string());
@@ -404,11 +405,11 @@ fn encode_database(database: &Database) -> Value {
     json!({"id": database.id, "lsn": database.etag.lsn, "ts": database.ts.0})
 }
 
-fn encode_container(container: &Container, ttl: TtlState) -> Value {
+pub(crate) fn encode_container(container: &Container, ttl: TtlState) -> Value {
     json!({
         "database": container.rid.database.0,
         "settings": container.settings.json,
-        "indexingChanged": container.settings.indexing_changed,
+        "indexing": container.settings.rebuild_json(),
         "partitions": 1,
         "created": container.runtime.created.0,
         "inheritedMark": ttl.inherited_mark.map(|mark| mark.0),

@@ -3,8 +3,6 @@
 //! Reads every item, verifies its checksum, and computes what must be stored beside it; then reads every id, feed, expiry and index entry
 //! and looks for the item that it belongs to. What is missing, orphaned or counted wrongly is a problem. Nothing is changed.
 
-use std::collections::HashSet;
-
 use bytes::Bytes;
 use model::ttl::Ttl;
 use serde_json::Value;
@@ -63,7 +61,9 @@ pub async fn run(engine: &dyn Engine, progress: &mut dyn FnMut(u64, u64)) -> Res
                 continue;
             }
         };
-        settings.indexing_changed = row["indexingChanged"].as_bool().unwrap_or(true);
+        if let Err(error) = settings.resume_rebuild(&row["indexing"]) {
+            report.problem(format!("container {container}: {error}"));
+        }
         let count = row["partitions"].as_u64().unwrap_or(1) as u32;
         for partition in 0..count {
             partitions.push((PartitionId { container, partition }, settings.clone()));
@@ -184,10 +184,10 @@ impl Check<'_> {
         wanted.extend(
             unique.iter().map(|suffix| (Key::Unique { partition, suffix }, "a unique key entry")),
         );
-        // After a change of policy old items may lack terms until they are written again.
-        let terms = match self.settings.indexing_changed {
-            true => Vec::new(),
-            false => self.terms(&value, record),
+        // While the index is rebuilt, items may lack terms.
+        let terms = match self.settings.is_indexed() {
+            true => self.settings.terms(&value, record.ts),
+            false => Vec::new(),
         };
         wanted.extend(
             terms.iter().map(|term| (Key::Term { partition, term, ordinal }, "an index term")),
@@ -261,17 +261,10 @@ impl Check<'_> {
         }
         let entry = &suffix[..suffix.len().saturating_sub(8)];
         if is_term(key) {
-            let terms: HashSet<Vec<u8>> = self.terms(&value, record).into_iter().collect();
-            return Ok(terms.contains(entry));
+            let terms = self.settings.terms_ever(&value, record.ts);
+            return Ok(terms.binary_search_by(|term| term[..].cmp(entry)).is_ok());
         }
         Ok(self.settings.key_bytes(&value) == entry)
-    }
-
-    fn terms(&self, value: &Value, record: &Record) -> Vec<Vec<u8>> {
-        let policy = self.settings.indexing_ever();
-        let mut terms = policy.terms(value);
-        terms.extend(policy.ts_term(record.ts));
-        terms
     }
 }
 

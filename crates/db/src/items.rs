@@ -168,6 +168,8 @@ pub(crate) struct PreparedBody {
     pub text: Vec<u8>,
     pub own_ttl: Ttl,
     pub terms: Vec<Vec<u8>>,
+    /// The policy that the terms are of.
+    pub indexing_epoch: u64,
     pub unique: Vec<Vec<u8>>,
 }
 
@@ -191,7 +193,7 @@ impl PreparedBody {
         if text.len() > ITEM_BYTES_MAX {
             return Err(too_large());
         }
-        Ok(Self { text, own_ttl, terms, unique })
+        Ok(Self { text, own_ttl, terms, indexing_epoch: settings.indexing_epoch, unique })
     }
 }
 

@@ -18,7 +18,8 @@
 //!
 //! # A query
 //!
-//! 1. [`Db::query`] compiles the text; [`access::Access::choose`] turns the plan's conditions into ranges of index terms.
+//! 1. [`Db::query`] compiles the text; [`access::Access::choose`] turns the plan's conditions into ranges of index terms, and
+//!    [`order::Order::choose`] finds an index that holds the order it asks for.
 //! 2. [`scan::ItemScan`] reads pages of one snapshot, drops the dead, and the pipeline takes the living until the page is full.
 //! 3. The continuation names the last row, not a count.
 //!
@@ -39,11 +40,13 @@ pub mod items;
 mod keys;
 mod names;
 mod open;
+mod order;
 mod partition;
 pub mod patch;
 pub mod purge;
 pub mod query;
 mod record;
+mod reindex;
 mod scan;
 pub mod settings;
 #[cfg(test)]

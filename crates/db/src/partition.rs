@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 
 use crate::charge::{Bucket, RequestCharge};
 use crate::keys::PartitionId;
+use crate::reindex::Reindexed;
 use crate::writer::Op;
 use crate::{Error, Result};
 
@@ -84,6 +85,8 @@ pub(crate) struct Partition {
     bucket: Arc<Mutex<Bucket>>,
     pub purged: AtomicU64,
     purge_charge: Mutex<f64>,
+    /// The rebuild of the index has passed all items before this one.
+    pub reindexed_to: AtomicU64,
 }
 
 impl Partition {
@@ -102,6 +105,7 @@ impl Partition {
             bucket,
             purged: AtomicU64::new(0),
             purge_charge: Mutex::new(0.0),
+            reindexed_to: AtomicU64::new(0),
         };
         (partition, receiver)
     }
@@ -147,6 +151,12 @@ impl Partition {
     pub fn book_purge(&self, items: u64, charge: RequestCharge) {
         self.purged.fetch_add(items, Ordering::Relaxed);
         *lock(&self.purge_charge) += charge.0;
+        self.bucket().spend_spare(charge);
+    }
+
+    /// Books what the rebuild of the index has done.
+    pub fn book_reindex(&self, reindexed: &Reindexed, charge: RequestCharge) {
+        self.reindexed_to.store(reindexed.to, Ordering::Relaxed);
         self.bucket().spend_spare(charge);
     }
 

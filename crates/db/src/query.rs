@@ -5,13 +5,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use model::clock::Timestamp;
 use model::resource::{bytes_of, text_of};
-use query::plan::scalar_path;
+use query::plan::{Condition, scalar_path};
 use query::{Compiled, Context, Flow, Pipeline, Plan, Position, Progress, Rows};
 use serde_json::{Value, json};
 
 use crate::access::Access;
 use crate::charge;
 use crate::items::{PAGE_BYTES_MAX, Page, PageRequest, ReadOptions, Scope, check_session};
+use crate::order::Order;
 use crate::scan::{self, ItemScan};
 use crate::{Container, Db, Error, Reply, Result};
 
@@ -66,16 +67,21 @@ impl Db {
             {
                 check_pinned(container, &plan)?;
             }
-            let run = Run::new(self, compiled, query.fingerprint(), page)?;
-            let after = run.scan_after(container);
-            let mut scan = ItemScan::new(self, container, scope, after)?;
-            let settings = container.runtime.settings();
-            if let Some(access) = Access::choose(partition.id, &settings, &plan.condition) {
-                scan.go_by(&access, after).await?;
+            let mut may_order = !compiled.tree().select.distinct;
+            loop {
+                let run = Run::new(self, compiled.clone(), query.fingerprint(), page)?;
+                let after = run.scan_after(container);
+                let mut scan = ItemScan::new(self, container, scope, after)?;
+                let last = run.before.last.clone();
+                let from = (last.as_ref(), after);
+                let way = choose(&mut scan, (&compiled, &plan), from, may_order).await?;
+                let page = run.page(&mut scan, way).await;
+                charge = scan.charge();
+                match page? {
+                    Some(page) => return Ok(page),
+                    None => may_order = false,
+                }
             }
-            let page = run.page(&mut scan).await;
-            charge = scan.charge();
-            page
         }
         .await;
         self.settle(partition, charge);
@@ -125,10 +131,27 @@ impl Db {
     }
 }
 
+/// How the items of a query come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// By their age: all of the scope, or those that an index names.
+    ByAge,
+    /// In the order that the query asks for.
+    InOrder,
+    /// They do not: only their number matters.
+    Counted(u64),
+}
+
+/// A walk in order gives up after so many items if less than one in [`HIT_RATE`] of them made a row: reading all and sorting is then less
+/// work.
+const PATIENCE: usize = 4_096;
+const HIT_RATE: usize = 64;
+
 /// One page of a query.
 struct Run {
     compiled: Arc<Compiled>,
     pipeline: Pipeline,
+    context: Context,
     fingerprint: u32,
     rows_max: usize,
     before: Token,
@@ -153,6 +176,7 @@ impl Run {
         }
         Ok(Self {
             pipeline: Pipeline::new(compiled.clone(), &context),
+            context,
             compiled,
             fingerprint,
             rows_max: page.items_max,
@@ -174,9 +198,19 @@ impl Run {
         })
     }
 
-    async fn page(mut self: Run, scan: &mut ItemScan) -> Result<Page> {
+    /// The page; `None` if the items should come another way.
+    async fn page(mut self: Run, scan: &mut ItemScan, way: Way) -> Result<Option<Page>> {
+        match way {
+            Way::ByAge => {}
+            Way::InOrder => {
+                let context = Context { sorted_input: true, ..self.context.clone() };
+                self.pipeline = Pipeline::new(self.compiled.clone(), &context);
+            }
+            Way::Counted(items) => self.pipeline.push_count(items),
+        }
+        let counted = matches!(way, Way::Counted(_));
         let mut beyond = 0;
-        'scan: while self.compiled.reads_items() {
+        'scan: while self.compiled.reads_items() && !counted {
             let items = scan.next().await?;
             if items.is_empty() {
                 break;
@@ -188,6 +222,11 @@ impl Run {
                 if flow != Flow::More || self.full {
                     break 'scan;
                 }
+            }
+            let passed = self.pipeline.progress().skipped - self.before.progress.skipped;
+            let hits = self.rows.len() + passed as usize;
+            if way == Way::InOrder && scan.items() > PATIENCE && hits < scan.items() / HIT_RATE {
+                return Ok(None);
             }
             // A full page looks a little further, so that the last one need not be an empty one.
             if self.rows.len() == self.rows_max {
@@ -208,7 +247,7 @@ impl Run {
             let progress = Progress { skipped: self.pipeline.progress().skipped, given };
             Token { progress, last: Some(last) }.text(self.fingerprint)
         });
-        Ok(Page { rows: self.rows, continuation })
+        Ok(Some(Page { rows: self.rows, continuation }))
     }
 
     /// Takes rows until the page is full.
@@ -228,6 +267,44 @@ impl Run {
             self.last = Some(position.clone());
         }
     }
+}
+
+/// Finds the best way to the items, and sets the scan on it.
+async fn choose(
+    scan: &mut ItemScan,
+    (compiled, plan): (&Arc<Compiled>, &Plan),
+    (last, after): (Option<&Position>, Option<scan::Position>),
+    may_order: bool,
+) -> Result<Way> {
+    let Some((settings, partition)) = scan.index() else { return Ok(Way::ByAge) };
+    let (settings, condition) = (&*settings, &plan.condition);
+    if plan.counts_only && plan.exact {
+        let ranges = Access::exact(partition, settings, condition);
+        if (ranges.is_some() || *condition == Condition::All)
+            && let Some(count) = scan.count(ranges).await?
+        {
+            return Ok(Way::Counted(count));
+        }
+    }
+    let mut order = None;
+    if may_order && !plan.order.is_empty() && !scan.is_small().await? {
+        order = Order::choose(partition, settings, &plan.order, condition);
+    }
+    let access = Access::choose(partition, settings, condition);
+    // A few items are quickly sorted.
+    let selective = order.as_ref().is_none_or(|order| !order.restricted)
+        || access.as_ref().is_some_and(|access| access.points);
+    if let Some(access) = access.filter(|_| selective)
+        && scan.go_by(&access, after, order.is_some()).await?
+    {
+        return Ok(Way::ByAge);
+    }
+    if let Some(order) = order
+        && scan.go_in_order(order, compiled, last).await?
+    {
+        return Ok(Way::InOrder);
+    }
+    Ok(Way::ByAge)
 }
 
 /// What a continuation token holds: the last row given, and how many.

@@ -27,6 +27,7 @@ use crate::keys::{Key, ordinal_of};
 use crate::partition::{Head, Partition};
 use crate::purge::{Alarm, Purged};
 use crate::record::Record;
+use crate::reindex::Reindexed;
 use crate::{Db, Error, Result};
 
 /// The most operations in a round.
@@ -42,6 +43,8 @@ pub(crate) enum Op {
     Write(Transaction, oneshot::Sender<Vec<Outcome>>),
     /// Remove up to so many expired items.
     Purge(usize, oneshot::Sender<Result<Purged>>),
+    /// Bring the index entries of up to so many items in line with the policy.
+    Reindex(usize, oneshot::Sender<Result<Reindexed>>),
     /// Refuse everything from now on: the container is being dropped, or the server stops.
     Close(oneshot::Sender<()>),
 }
@@ -151,6 +154,10 @@ impl Writer {
                     self.land_all().await;
                     // A receiver that has gone away has no use for the answer.
                     drop(reply.send(self.purge_round(items_max).await));
+                }
+                Some(Op::Reindex(items_max, reply)) => {
+                    self.land_all().await;
+                    drop(reply.send(self.reindex_round(items_max).await));
                 }
                 Some(Op::Close(reply)) => {
                     self.land_all().await;
@@ -316,11 +323,28 @@ impl Writer {
         head.is_some()
     }
 
+    async fn reindex_round(&mut self, items_max: usize) -> Result<Reindexed> {
+        let mut round = Round::new(self);
+        let reindexed = round.reindex(items_max).await?;
+        let charge = std::mem::take(&mut round.charge);
+        self.commit_alone(round.into_parts()).await?;
+        self.partition.book_reindex(&reindexed, charge);
+        Ok(reindexed)
+    }
+
     async fn purge_round(&mut self, items_max: usize) -> Result<Purged> {
         let mut round = Round::new(self);
         let purged = round.purge(items_max).await?;
         let charge = std::mem::take(&mut round.charge);
-        let Round { old_head, head, batch, .. } = round;
+        self.commit_alone(round.into_parts()).await?;
+        self.partition.book_purge(purged.items, charge);
+        Ok(purged)
+    }
+}
+
+impl Writer {
+    /// Commits a round while no other is in flight.
+    async fn commit_alone(&mut self, (old_head, head, batch): (Head, Head, Batch)) -> Result<()> {
         if let Some(batch) = self.checked(old_head, head, batch) {
             if let Err(error) = self.engine.commit(batch).await {
                 self.reload_head().await;
@@ -329,8 +353,7 @@ impl Writer {
             self.head = head;
             self.partition.set_head(head);
         }
-        self.partition.book_purge(purged.items, charge);
-        Ok(purged)
+        Ok(())
     }
 }
 
@@ -391,6 +414,10 @@ impl<'w> Round<'w> {
             undo: Vec::new(),
             seq: 0,
         }
+    }
+
+    fn into_parts(self) -> (Head, Head, Batch) {
+        (self.old_head, self.head, self.batch)
     }
 
     pub fn now(&self) -> Timestamp {
@@ -529,8 +556,15 @@ impl<'w> Round<'w> {
         record.body =
             complete(&body.text, self.writer.runtime.rid, (partition.partition, ordinal), &record);
 
-        let ts_term = self.writer.runtime.settings().indexing.ts_term(record.ts);
-        let mut terms: Vec<&Vec<u8>> = body.terms.iter().chain(&ts_term).collect();
+        let settings = self.writer.runtime.settings();
+        let ts_term = settings.indexing.ts_term(record.ts);
+        // The policy may have changed since the body was prepared.
+        let renewed = match body.indexing_epoch == settings.indexing_epoch {
+            true => None,
+            false => Some(settings.indexing.terms(&parse_stored(&record)?)),
+        };
+        let body_terms = renewed.as_ref().unwrap_or(&body.terms);
+        let mut terms: Vec<&Vec<u8>> = body_terms.iter().chain(&ts_term).collect();
         terms.sort_unstable();
         match &old {
             None => {
@@ -549,7 +583,11 @@ impl<'w> Round<'w> {
                     self.batch
                         .delete(Family::Index, Key::Term { partition, term, ordinal }.encode());
                 }
-                for term in terms.iter().filter(|term| old_terms.binary_search(term).is_err()) {
+                // While the index is rebuilt, nobody knows which terms the old version has.
+                let has = |term: &&&Vec<u8>| {
+                    settings.is_indexed() && old_terms.binary_search(term).is_ok()
+                };
+                for term in terms.iter().filter(|term| !has(term)) {
                     let key = Key::Term { partition, term, ordinal }.encode();
                     self.batch.put(Family::Index, key, Bytes::new());
                 }
@@ -741,12 +779,7 @@ impl<'w> Round<'w> {
     }
 
     fn stored_terms_of(&self, value: &Value, record: &Record) -> Vec<Vec<u8>> {
-        let settings = self.writer.runtime.settings();
-        let policy = settings.indexing_ever();
-        let mut terms = policy.terms(value);
-        terms.extend(policy.ts_term(record.ts));
-        terms.sort_unstable();
-        terms
+        self.writer.runtime.settings().terms_ever(value, record.ts)
     }
 }
 

@@ -149,8 +149,13 @@ impl Horizon {
         match own {
             Ttl::Never => true,
             Ttl::Absent => self.inherited.is_none_or(|horizon| ts > horizon),
-            Ttl::Secs(secs) => self.own.is_none_or(|horizon| ts.plus(secs.into()) > horizon),
+            Ttl::Secs(secs) => self.is_live_until(ts.plus(secs.into())),
         }
+    }
+
+    /// Whether an item exists whose own ttl ends at `end`.
+    pub fn is_live_until(&self, end: Timestamp) -> bool {
+        self.own.is_none_or(|horizon| end > horizon)
     }
 }
 
