@@ -115,7 +115,7 @@ impl From<db::Error> for Failure {
             db::Error::NotFound => (S::NOT_FOUND, None, None),
             db::Error::OwnerNotFound => (S::NOT_FOUND, Some(1003), None),
             db::Error::SessionNotAvailable => (S::NOT_FOUND, Some(1002), None),
-            db::Error::Exists | db::Error::UniqueKeyViolation => (S::CONFLICT, None, None),
+            db::Error::Exists | db::Error::UniqueKeyViolation { .. } => (S::CONFLICT, None, None),
             db::Error::PreconditionFailed => (S::PRECONDITION_FAILED, None, None),
             db::Error::PatchConditionFailed => (S::PRECONDITION_FAILED, Some(1110), None),
             db::Error::FailedDependency => (S::FAILED_DEPENDENCY, None, None),

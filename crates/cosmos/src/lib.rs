@@ -22,6 +22,9 @@ mod databases;
 mod date;
 mod error;
 mod feed;
+mod grants;
+#[cfg(test)]
+mod grants_tests;
 mod headers;
 mod items;
 mod lanes;
@@ -32,9 +35,11 @@ mod path;
 mod patience;
 mod pkranges;
 mod query;
+mod resources;
 mod routes;
 #[cfg(test)]
 mod script_tests;
+mod tokens;
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -55,7 +60,7 @@ pub use call::Peer;
 pub use listener::{Limits, Listener};
 
 use answer::Answer;
-use auth::Signed;
+use auth::{Caller, Signed};
 use call::Call;
 use error::{Failure, Result};
 use metrics::Metrics;
@@ -138,10 +143,13 @@ impl FrontEnd {
         if let Some(answer) = routes::open(self, parts) {
             return Ok(answer);
         }
-        if let Err(failure) = self.authorize(head, parts, peer) {
-            Box::pin(body::discard(body)).await;
-            return Err(failure);
-        }
+        let grant = match self.authorize(head, parts, peer) {
+            Ok(grant) => grant,
+            Err(failure) => {
+                Box::pin(body::discard(body)).await;
+                return Err(failure);
+            }
+        };
         // Boxed like all that a point read does not need: its future is moved about, and should be small.
         let body = match body.is_end_stream() {
             true => Bytes::new(),
@@ -157,14 +165,21 @@ impl FrontEnd {
             host: host(head),
             peer,
             body,
+            grant,
         };
         routes::route(self, &mut call, parts, path).await
     }
 
-    fn authorize(&self, head: &http::request::Parts, parts: &[&str], peer: Peer) -> Result<()> {
+    /// Refuses what the request's credentials do not allow; gives what a token is limited to.
+    fn authorize(
+        &self,
+        head: &http::request::Parts,
+        parts: &[&str],
+        peer: Peer,
+    ) -> Result<Option<Box<db::Grant>>> {
         // On one's own machine, with the key that everybody knows, there is nothing to hide from a scraper.
         if parts == ["metrics"] && peer.local && self.keys.has_well_known() {
-            return Ok(());
+            return Ok(None);
         }
         let resolved;
         let resolved_segments;
@@ -180,10 +195,16 @@ impl FrontEnd {
         let signed =
             Signed { method: head.method.as_str(), parts, raw, headers: &head.headers, operator };
         match self.keys.check(&signed, self.clock.now())? {
-            Access::ReadOnly if !routes::is_read(&head.method, &head.headers) => {
+            Caller::Key(Access::ReadOnly) if !routes::is_read(&head.method, &head.headers) => {
                 Err(auth::insufficient())
             }
-            Access::Full | Access::ReadOnly => Ok(()),
+            Caller::Key(_) => Ok(None),
+            Caller::Directory => {
+                grants::check_directory(&head.method, &head.headers, parts).map(|()| None)
+            }
+            Caller::Permission(rid) => {
+                grants::check(&self.db, &rid, &head.method, &head.headers, parts).map(Some)
+            }
         }
     }
 }

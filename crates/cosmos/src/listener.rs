@@ -24,7 +24,7 @@ use tokio::time::{interval, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 
-use crate::lanes::Lanes;
+use crate::lanes::{self, Lanes};
 use crate::patience::{Activity, Counted, TICK, Watch};
 use crate::{FrontEnd, Peer};
 
@@ -247,6 +247,7 @@ impl Session {
             activity.begin();
             async move {
                 let response = front_end.answer(request, peer).await;
+                lanes::let_others_go_first().await;
                 activity.end();
                 Ok::<Response<Full<Bytes>>, std::convert::Infallible>(response)
             }

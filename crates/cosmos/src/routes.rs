@@ -5,11 +5,12 @@
 
 use std::sync::atomic::Ordering;
 
+use db::{Kind, Parent, Place};
 use http::{HeaderMap, HeaderValue, StatusCode};
 
 use crate::call::{Call, Intent};
 use crate::error::{Failure, Result};
-use crate::{FrontEnd, headers, items, offers, pkranges, query};
+use crate::{FrontEnd, headers, items, offers, pkranges, query, resources};
 use crate::{absent, account, admin, answer::Answer, batch, changes, containers, databases};
 
 /// Answers a request whose signature and version have been checked.
@@ -71,6 +72,37 @@ pub(crate) async fn route(
         ("GET", ["_admin", "ttl"]) => Box::pin(admin::ttl(call)).await,
         ("POST", ["_admin", "purge"]) => Box::pin(admin::purge(call)).await,
 
+        ("GET" | "POST", ["dbs", db, "users", user, "permissions"]) => {
+            let place = Place { parent: Parent::User(db, user), kind: Kind::Permission };
+            Box::pin(resources::feed(front_end, call, place)).await
+        }
+        ("GET" | "PUT" | "DELETE", ["dbs", db, "users", user, "permissions", id]) => {
+            let place = Place { parent: Parent::User(db, user), kind: Kind::Permission };
+            Box::pin(resources::one(front_end, call, place, id)).await
+        }
+        ("GET" | "POST", ["dbs", db, word]) if let Some(kind) = resources::of_database(word) => {
+            let place = Place { parent: Parent::Database(db), kind };
+            Box::pin(resources::feed(front_end, call, place)).await
+        }
+        ("GET" | "PUT" | "DELETE", ["dbs", db, word, id])
+            if let Some(kind) = resources::of_database(word) =>
+        {
+            let place = Place { parent: Parent::Database(db), kind };
+            Box::pin(resources::one(front_end, call, place, id)).await
+        }
+        ("GET" | "POST", ["dbs", db, "colls", c, word])
+            if let Some(kind) = resources::of_container(word) =>
+        {
+            let place = Place { parent: Parent::Container(db, c), kind };
+            Box::pin(resources::feed(front_end, call, place)).await
+        }
+        ("GET" | "PUT" | "DELETE", ["dbs", db, "colls", c, word, id])
+            if let Some(kind) = resources::of_container(word) =>
+        {
+            let place = Place { parent: Parent::Container(db, c), kind };
+            Box::pin(resources::one(front_end, call, place, id)).await
+        }
+
         ("GET" | "POST", ["dbs", db, kind]) if absent::is_kind(kind) => {
             absent::feed(call, db, None, kind)
         }
@@ -101,11 +133,18 @@ fn is_route(parts: &[&str]) -> bool {
         [] | ["dbs"] | ["dbs", _] | ["offers"] | ["offers", _] | ["metrics"] | ["addresses"] => {
             true
         }
-        ["dbs", _, kind] | ["dbs", _, kind, _] if absent::is_kind(kind) => true,
+        ["dbs", _, kind] | ["dbs", _, kind, _]
+            if absent::is_kind(kind) || resources::of_database(kind).is_some() =>
+        {
+            true
+        }
+        ["dbs", _, "users", _, "permissions"] | ["dbs", _, "users", _, "permissions", _] => true,
         ["dbs", _, "colls"] | ["dbs", _, "colls", _] => true,
         ["dbs", _, "colls", _, "docs" | "pkranges"] | ["dbs", _, "colls", _, "docs", _] => true,
         ["dbs", _, "colls", _, "operations", "partitionkeydelete"] => true,
-        ["dbs", _, "colls", _, kind] | ["dbs", _, "colls", _, kind, _] => absent::is_kind(kind),
+        ["dbs", _, "colls", _, kind] | ["dbs", _, "colls", _, kind, _] => {
+            absent::is_kind(kind) || resources::of_container(kind).is_some()
+        }
         ["_admin", "clock" | "ttl" | "purge"] => true,
         _ => false,
     }

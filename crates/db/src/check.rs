@@ -4,19 +4,23 @@
 //! and looks for the item that it belongs to. What is missing, orphaned or counted wrongly is a problem. Nothing is changed.
 
 use bytes::Bytes;
+use model::clock::Timestamp;
 use model::ttl::Ttl;
 use serde_json::Value;
 use storage::{Direction, Engine, Family, Pair, Snapshot};
 
+use crate::documents::Layouts;
 use crate::feed::FeedEntry;
 use crate::keys::{
     Key, PartitionId, catalog_range, index_suffix, is_term, is_unique, ordinal_of, partition_range,
     position_of,
 };
 use crate::partition::Head;
+use crate::ranges::Span;
 use crate::record::Record;
 use crate::scan::successor;
-use crate::writer::{ordinal_of_value, parse_stored};
+use crate::settings::Beside;
+use crate::writer::ordinal_of_value;
 use crate::{Result, Settings};
 
 /// What a check found.
@@ -38,7 +42,11 @@ const PROBLEMS_MAX: usize = 100;
 const PAGE: usize = 512;
 
 /// Checks a whole store. `progress` is told how many items are done, and how many there are.
-pub async fn run(engine: &dyn Engine, progress: &mut dyn FnMut(u64, u64)) -> Result<Report> {
+pub async fn run(
+    engine: &dyn Engine,
+    layouts: Option<Layouts>,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Report> {
     let snapshot = engine.snapshot();
     let mut report = Report::default();
     let rows =
@@ -54,7 +62,7 @@ pub async fn run(engine: &dyn Engine, progress: &mut dyn FnMut(u64, u64)) -> Res
                 continue;
             }
         };
-        let mut settings = match Settings::parse(&row["settings"]) {
+        let mut settings = match Settings::stored(&row["settings"], layouts) {
             Ok(settings) => settings,
             Err(error) => {
                 report.problem(format!("container {container}: {error}"));
@@ -64,9 +72,13 @@ pub async fn run(engine: &dyn Engine, progress: &mut dyn FnMut(u64, u64)) -> Res
         if let Err(error) = settings.resume_rebuild(&row["indexing"]) {
             report.problem(format!("container {container}: {error}"));
         }
-        let count = row["partitions"].as_u64().unwrap_or(1) as u32;
-        for partition in 0..count {
-            partitions.push((PartitionId { container, partition }, settings.clone()));
+        let Some(spans) = Span::decode_all(&row["partitions"]) else {
+            report.problem(format!("container {container}: its partitions cannot be read"));
+            continue;
+        };
+        for span in spans {
+            let id = PartitionId { container, partition: span.number };
+            partitions.push((id, settings.clone()));
         }
     }
     let mut heads = Vec::new();
@@ -162,8 +174,8 @@ impl Check<'_> {
                 record.lsn, self.head.lsn
             ));
         }
-        let value = match parse_stored(record) {
-            Ok(value) => value,
+        let Beside { key, terms, unique } = match self.settings.beside(record) {
+            Ok(beside) => beside,
             Err(error) => {
                 self.problem(format!("item {ordinal}: {error}"));
                 return Ok(());
@@ -174,24 +186,18 @@ impl Check<'_> {
             (Key::Id { partition, name: &record.name }, "its id entry"),
             (Key::Feed { partition, lsn: record.lsn, ordinal }, "its feed entry"),
         ];
-        let key = self.settings.key_bytes(&value);
-        wanted.push((Key::Member { partition, key: &key, ordinal }, "its partition key entry"));
-        if let Ttl::Secs(secs) = record.own_ttl {
-            let at = record.ts.plus(secs.into());
+        if let Some(key) = &key {
+            wanted.push((Key::Member { partition, key, ordinal }, "its partition key entry"));
+        }
+        if let Some(at) = record.own_ttl.instant(record.ts) {
             wanted.push((Key::Expiry { partition, at, ordinal }, "its expiry entry"));
         }
-        let unique = self.settings.unique_entries(&value)?;
         wanted.extend(
             unique.iter().map(|suffix| (Key::Unique { partition, suffix }, "a unique key entry")),
         );
         // While the index is rebuilt, items may lack terms.
-        let terms = match self.settings.is_indexed() {
-            true => self.settings.terms(&value, record.ts),
-            false => Vec::new(),
-        };
-        wanted.extend(
-            terms.iter().map(|term| (Key::Term { partition, term, ordinal }, "an index term")),
-        );
+        let terms = terms.iter().filter(|_| self.settings.is_indexed());
+        wanted.extend(terms.map(|term| (Key::Term { partition, term, ordinal }, "an index term")));
         let mut missing = Vec::new();
         for (key, what) in wanted {
             if self.snapshot.get(key.family(), &key.encode()).await?.is_none() {
@@ -242,7 +248,7 @@ impl Check<'_> {
             }
             Family::Expiry => {
                 let at = position_of(key)?;
-                matches!(record.own_ttl, Ttl::Secs(secs) if record.ts.plus(secs.into()).0 == at)
+                record.own_ttl.instant(record.ts) == Some(Timestamp(at))
             }
             Family::Index => self.index_entry_agrees(key, &record)?,
             Family::Catalog | Family::Item => true,
@@ -254,17 +260,16 @@ impl Check<'_> {
     }
 
     fn index_entry_agrees(&self, key: &[u8], record: &Record) -> Result<bool> {
-        let Ok(value) = parse_stored(record) else { return Ok(true) };
+        let Ok(beside) = self.settings.beside(record) else { return Ok(true) };
         let suffix = index_suffix(key);
         if is_unique(key) {
-            return Ok(self.settings.unique_entries(&value)?.iter().any(|entry| entry == suffix));
+            return Ok(beside.unique.iter().any(|entry| entry == suffix));
         }
         let entry = &suffix[..suffix.len().saturating_sub(8)];
         if is_term(key) {
-            let terms = self.settings.terms_ever(&value, record.ts);
-            return Ok(terms.binary_search_by(|term| term[..].cmp(entry)).is_ok());
+            return Ok(beside.terms.binary_search_by(|term| term[..].cmp(entry)).is_ok());
         }
-        Ok(self.settings.key_bytes(&value) == entry)
+        Ok(beside.key.is_some_and(|key| key == entry))
     }
 }
 

@@ -41,7 +41,10 @@ pub enum Error {
     Exists,
     /// Another item of the partition key holds these unique key values.
     #[error("Unique index constraint violation.")]
-    UniqueKeyViolation,
+    UniqueKeyViolation {
+        /// The unique entry that both have.
+        entry: Vec<u8>,
+    },
     /// If-Match named another version.
     #[error("One of the specified pre-condition is not met")]
     PreconditionFailed,

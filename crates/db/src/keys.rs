@@ -7,11 +7,12 @@
 //!          03 offer                             throughput
 //!          04 container                         a dropped container whose data is still being removed
 //!          05 container partition               the partition's head
-//!          06 container partition               how far its index is rebuilt
+//!          06 resource                          a user, permission, encryption key or script
+//!          07 container partition               how far its index is rebuilt
 //! id       container partition key id           -> ordinal
 //! item     container partition ordinal          -> record
-//! feed     container partition lsn ordinal      -> when, and whether the item has an own ttl
-//! expiry   container partition instant ordinal  -> lsn           (items with an own ttl > 0 only)
+//! feed     container partition lsn ordinal      -> when, whether the item has an own ttl, bytes
+//! expiry   container partition instant ordinal  -> lsn, bytes    (items with an own ttl > 0 only)
 //! index    container partition 01 key ordinal   the items of a partition key, in order
 //!          container partition 02 n key values  -> ordinal        unique keys
 //!          container partition 03 path value ordinal              index terms: paths, shapes, composites
@@ -52,6 +53,7 @@ pub(crate) enum Key<'a> {
     Offer(u32),
     Dropped(u32),
     Head(PartitionId),
+    Resource(u32),
     Reindex(PartitionId),
     Id { partition: PartitionId, name: &'a [u8] },
     Item { partition: PartitionId, ordinal: u64 },
@@ -76,6 +78,7 @@ impl Key<'_> {
             | Self::Offer(_)
             | Self::Dropped(_)
             | Self::Head(_)
+            | Self::Resource(_)
             | Self::Reindex(_) => Family::Catalog,
             Self::Id { .. } => Family::Id,
             Self::Item { .. } => Family::Item,
@@ -94,7 +97,8 @@ impl Key<'_> {
             Self::Offer(number) => catalog_key(3, number),
             Self::Dropped(number) => catalog_key(4, number),
             Self::Head(partition) => partition_key(5, partition),
-            Self::Reindex(partition) => partition_key(6, partition),
+            Self::Reindex(partition) => partition_key(7, partition),
+            Self::Resource(number) => catalog_key(6, number),
             Self::Id { partition, name } => in_partition(partition, name.len()).rest(name).take(),
             Self::Item { partition, ordinal } => in_partition(partition, 8).u64(ordinal).take(),
             Self::Feed { partition, lsn, ordinal } => {
@@ -116,7 +120,7 @@ impl Key<'_> {
     }
 }
 
-/// All catalog keys of one kind: databases 1, containers 2, offers 3, dropped 4, heads 5.
+/// All catalog keys of one kind: databases 1, containers 2, offers 3, dropped 4, heads 5, resources 6.
 pub(crate) fn catalog_range(kind: u8) -> std::ops::Range<Bytes> {
     Bytes::copy_from_slice(&[kind])..Bytes::copy_from_slice(&[kind + 1])
 }
@@ -139,6 +143,11 @@ pub(crate) fn member_range(partition: PartitionId, key: &[u8]) -> std::ops::Rang
 /// The index terms that begin with `term`.
 pub(crate) fn term_range(partition: PartitionId, term: &[u8]) -> std::ops::Range<Bytes> {
     prefix_range(in_partition(partition, term.len() + 1).u8(TERM).rest(term).take())
+}
+
+/// The unique entries that begin with `suffix`.
+pub(crate) fn unique_range(partition: PartitionId, suffix: &[u8]) -> std::ops::Range<Bytes> {
+    prefix_range(in_partition(partition, suffix.len() + 1).u8(UNIQUE).rest(suffix).take())
 }
 
 fn prefix_range(prefix: Bytes) -> std::ops::Range<Bytes> {

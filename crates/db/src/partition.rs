@@ -12,7 +12,9 @@ use tokio::sync::mpsc;
 
 use crate::charge::{Bucket, RequestCharge};
 use crate::keys::PartitionId;
+use crate::ranges::Span;
 use crate::reindex::Reindexed;
+use crate::timeline::CountsCell;
 use crate::writer::Op;
 use crate::{Error, Result};
 
@@ -78,12 +80,16 @@ pub(crate) const QUEUE_MAX: usize = 4_096;
 #[derive(Debug)]
 pub(crate) struct Partition {
     pub id: PartitionId,
+    /// The hashes it holds.
+    pub span: Span,
     queue: mpsc::Sender<Op>,
     head: Mutex<Head>,
     /// Read on every request, so that reads need not take the lock.
     lsn: AtomicU64,
     bucket: Arc<Mutex<Bucket>>,
     pub purged: AtomicU64,
+    /// What expires when, if somebody has asked.
+    pub counts: CountsCell,
     purge_charge: Mutex<f64>,
     /// The rebuild of the index has passed all items before this one.
     pub reindexed_to: AtomicU64,
@@ -92,18 +98,21 @@ pub(crate) struct Partition {
 impl Partition {
     /// The partition, and the queue that its writer reads.
     pub fn new(
-        id: PartitionId,
+        container: u32,
+        span: Span,
         head: Head,
         bucket: Arc<Mutex<Bucket>>,
     ) -> (Self, mpsc::Receiver<Op>) {
         let (queue, receiver) = mpsc::channel(QUEUE_MAX);
         let partition = Self {
-            id,
+            id: PartitionId { container, partition: span.number },
+            span,
             queue,
             head: Mutex::new(head),
             lsn: AtomicU64::new(head.lsn),
             bucket,
             purged: AtomicU64::new(0),
+            counts: CountsCell::default(),
             purge_charge: Mutex::new(0.0),
             reindexed_to: AtomicU64::new(0),
         };

@@ -114,7 +114,7 @@ impl Db {
         let mut report =
             PurgeReport { more: self.purge_dropped().await?, ..PurgeReport::default() };
         for container in self.containers_with_ttl() {
-            for partition in container.runtime.partitions() {
+            for partition in &container.partitions.all {
                 let spare = partition.bucket().spare(self.clock.elapsed());
                 let affordable = spare.map_or(usize::MAX, |spare| (spare / ITEM_CHARGE) as usize);
                 let items_max = affordable.min(ROUND_ITEMS_MAX);
@@ -142,7 +142,7 @@ impl Db {
         let mut report = PurgeReport::default();
         while self.purge_dropped().await? {}
         for container in self.containers_with_ttl() {
-            for partition in container.runtime.partitions() {
+            for partition in &container.partitions.all {
                 loop {
                     let purged = self.purge_partition(partition, ROUND_ITEMS_MAX).await?;
                     report.purged += purged.items;
@@ -159,7 +159,7 @@ impl Db {
     /// Items purged since the start, in all containers that there are.
     pub fn purged(&self) -> u64 {
         let catalog = self.catalog.load();
-        let partitions = catalog.containers().flat_map(|container| container.runtime.partitions());
+        let partitions = catalog.containers().flat_map(|container| &container.partitions.all);
         partitions.map(|partition| partition.purged.load(Ordering::Relaxed)).sum()
     }
 
@@ -176,7 +176,7 @@ impl Db {
                 purged: 0,
                 charge: 0.0,
             };
-            for partition in container.runtime.partitions() {
+            for partition in &container.partitions.all {
                 lag.purged += partition.purged.load(Ordering::Relaxed);
                 lag.charge += partition.purge_charge();
                 if let Some(died) = self.first_dead(&container, partition).await? {
@@ -238,10 +238,12 @@ impl Db {
             None => None,
             Some(inherited) => self.first_inherited(partition).await?.filter(|ts| *ts <= inherited),
         };
+        let state = container.ttl();
+        let own = own.map(|at| state.due(at).unwrap_or(at).min(now));
         // An item that a former default has killed died no later than now: its exact second is forgotten.
-        let died = inherited.map(|ts| match container.ttl().default {
+        let died = inherited.map(|ts| match state.default {
             DefaultTtl::Secs(secs) => ts.plus(secs.into()).min(now),
-            DefaultTtl::Off | DefaultTtl::NoDefault => ts,
+            DefaultTtl::Off | DefaultTtl::NoDefault | DefaultTtl::AfterDate(_) => ts,
         });
         Ok([own, died].into_iter().flatten().min())
     }
@@ -326,16 +328,16 @@ impl Db {
         let mut due: Option<Timestamp> = None;
         for container in self.containers_with_ttl() {
             let state = container.ttl();
-            for partition in container.runtime.partitions() {
+            for partition in &container.partitions.all {
                 let own = match state.default.is_on() {
-                    true => self.first_own(partition).await?,
+                    true => self.first_own(partition).await?.and_then(|at| state.due(at)),
                     false => None,
                 };
                 let inherited = match state.default {
                     DefaultTtl::Secs(secs) => {
                         self.first_inherited(partition).await?.map(|ts| ts.plus(secs.into()))
                     }
-                    DefaultTtl::Off | DefaultTtl::NoDefault => None,
+                    DefaultTtl::Off | DefaultTtl::NoDefault | DefaultTtl::AfterDate(_) => None,
                 };
                 due = [due, own, inherited].into_iter().flatten().min();
             }

@@ -1,7 +1,7 @@
 //! How an item is stored: a small header, its name, and its bytes exactly as they go to the client.
 //!
 //! ```text
-//!  0 version (1)   1 own ttl: 0 absent, 1 never, 2 seconds   2 seq (u16)   4 ttl seconds (u32)
+//!  0 version (1)   1 own ttl: 0 absent, 1 never, 2 seconds, 3 instant   2 seq (u16)   4 its seconds (u32)
 //!  8 lsn (u64)    16 _ts (u64)    24 length of the name (u32)   28 CRC-32C of all the rest (u32)
 //! 32 name (partition key, id)     … body
 //! ```
@@ -46,6 +46,7 @@ impl Record {
             Ttl::Absent => (0, 0),
             Ttl::Never => (1, 0),
             Ttl::Secs(secs) => (2, secs),
+            Ttl::At(secs) => (3, secs),
         };
         bytes.extend_from_slice(&[VERSION, kind]);
         bytes.extend_from_slice(&self.seq.to_le_bytes());
@@ -81,6 +82,7 @@ impl Record {
             (0, _) => Ttl::Absent,
             (1, _) => Ttl::Never,
             (2, secs) => Ttl::Secs(secs),
+            (3, secs) => Ttl::At(secs),
             _ => return Err("its ttl is unknown"),
         };
         let name_end = HEADER + u32_at(24) as usize;
@@ -119,7 +121,7 @@ mod tests {
 
     #[test]
     fn a_record_comes_back() {
-        for own_ttl in [Ttl::Absent, Ttl::Never, Ttl::Secs(1)] {
+        for own_ttl in [Ttl::Absent, Ttl::Never, Ttl::Secs(1), Ttl::At(1)] {
             let record = Record { own_ttl, ..record() };
             assert_eq!(Record::decode(b"k", record.encode()).unwrap(), record);
         }

@@ -74,7 +74,7 @@ impl Db {
             self.catalog.load().containers().filter(unfinished).cloned().collect();
         for container in containers {
             let mut finished = true;
-            for partition in container.runtime.partitions() {
+            for partition in &container.partitions.all {
                 let spare = partition.bucket().spare(self.clock.elapsed());
                 let affordable = spare.map_or(usize::MAX, |spare| (spare / ITEM_CHARGE) as usize);
                 if affordable == 0 {
@@ -114,9 +114,10 @@ impl Db {
         }
         let settings = Arc::new(current.settings.rebuilt());
         let (stamp, runtime) = ((current.etag, current.ts), current.runtime.clone());
-        let new = Container::new(&current.database_id, settings.clone(), stamp, runtime);
+        let (owner, parts) = (&current.database_id, current.partitions.clone());
+        let new = Container::new(owner, settings.clone(), stamp, runtime, parts);
         change.put(Key::Container(new.rid.number), &encode_container(&new, current.ttl()));
-        for partition in current.runtime.partitions() {
+        for partition in &current.partitions.all {
             change.delete(Key::Reindex(partition.id));
         }
         if let Some(entry) = change.catalog.databases.get_mut(&current.database_id) {
@@ -140,7 +141,7 @@ impl Container {
                 (partition.reindexed_to.load(Ordering::Relaxed), partition.head().ordinal);
             (to.saturating_sub(1).min(last) as f64 * 99.0 / last.max(1) as f64) as u8
         };
-        self.runtime.partitions().iter().map(progress).min().unwrap_or_default()
+        self.partitions.all.iter().map(progress).min().unwrap_or_default()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Scans: the living items of a scope in the order of their creation, or of an index, a page of the store at a time.
 //!
-//! Lists, queries and everything else that yields more than one item goes through [`ItemScan`], and so through the horizon. There
-//! is no second way.
+//! Lists, queries and everything else that yields more than one item goes through [`ItemScan`] (documents: [`crate::documents::DocumentScan`]),
+//! and so through the horizon. There is no other way.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -16,6 +16,7 @@ use storage::{Direction, Family, Snapshot};
 
 use crate::access::Access;
 use crate::charge::{self, RequestCharge};
+use crate::documents::not_json;
 use crate::feed::{FeedEntry, feed_from};
 use crate::index::shape_term;
 use crate::items::Scope;
@@ -27,7 +28,7 @@ use crate::order::{self, Order, Shape, Step, Walk};
 use crate::partition::Head;
 use crate::record::Record;
 use crate::writer::Stored;
-use crate::{Container, Db, Error, Result, Settings};
+use crate::{Container, Db, Result, Settings};
 
 /// How many items are read from the store at a time, at first and at most.
 const CHUNK_MIN: usize = 16;
@@ -36,14 +37,34 @@ const CHUNK_MAX: usize = 256;
 /// A chunk of more bytes than this does not grow.
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// The items of a scope at one snapshot and one `now`.
+/// What a request sees: one snapshot, and what is dead at its one `now`.
+#[derive(Clone)]
+pub(crate) struct View {
+    pub snapshot: Arc<dyn Snapshot>,
+    pub horizon: Horizon,
+    /// The settings in force at the snapshot, if the index can be relied on there.
+    pub indexed: Option<Arc<Settings>>,
+}
+
+impl View {
+    pub fn new(db: &Db, container: &Container) -> Self {
+        // The rule is asked for after `now` was taken.
+        let horizon = container.runtime.ttl.horizon(db.now());
+        // Settings that are the same before and after are those of the snapshot between.
+        let settings = container.runtime.settings();
+        let snapshot = db.engine.snapshot().into();
+        let same = Arc::ptr_eq(&settings, &container.runtime.settings());
+        let indexed = Some(settings).filter(|settings| same && settings.is_indexed());
+        Self { snapshot, horizon, indexed }
+    }
+}
+
+/// The items of a scope that are in one partition, at one snapshot and one `now`.
 pub(crate) struct ItemScan {
-    snapshot: Box<dyn Snapshot>,
+    snapshot: Arc<dyn Snapshot>,
     partition: PartitionId,
     horizon: Horizon,
     filter: ScopeFilter,
-    /// The settings in force at the snapshot, if the index can be relied on there.
-    indexed: Option<Arc<Settings>>,
     source: Source,
     /// What is still to be read.
     rest: Range<Bytes>,
@@ -97,11 +118,11 @@ pub(crate) struct ScopeFilter {
 
 impl ScopeFilter {
     pub fn new(container: &Container, scope: &Scope) -> Result<Self> {
+        if container.settings.layout.is_some() {
+            return Err(not_json());
+        }
         let definition = container.settings.partition_key.clone();
         let (key, hashes) = match scope {
-            Scope::Partition(number) if *number != container.partition().id.partition => {
-                return Err(Error::PartitionGone);
-            }
             Scope::Container | Scope::Partition(_) => (None, None),
             Scope::Key(key) => (Some(encode_partition_key(key)), None),
             Scope::Hashes { min, max } => (None, Some((min.clone(), max.clone()))),
@@ -123,40 +144,27 @@ impl ScopeFilter {
 }
 
 impl ItemScan {
-    /// Begins a scan after `position`, or at the beginning.
+    /// Begins a scan of a partition after an item, or at the beginning.
     pub fn new(
-        db: &Db,
-        container: &Container,
-        scope: &Scope,
-        position: Option<Position>,
-    ) -> Result<Self> {
-        let partition = container.partition().id;
-        let horizon = container.runtime.ttl.horizon(db.now());
-        let filter = ScopeFilter::new(container, scope)?;
-        if position.is_some_and(|position| position.partition != partition.partition) {
-            return Err(Position::invalid());
-        }
-        let after = position.map(|position| position.ordinal + 1);
+        view: &View,
+        partition: PartitionId,
+        filter: ScopeFilter,
+        after: Option<u64>,
+    ) -> Self {
         let (source, mut rest) = match &filter.key {
             Some(key) => (Source::Entries, member_range(partition, key)),
             None => (Source::Items, partition_range(partition)),
         };
-        if let Some(ordinal) = after {
+        if let Some(ordinal) = after.map(|ordinal| ordinal + 1) {
             rest.start = match &filter.key {
                 Some(key) => Key::Member { partition, key, ordinal }.encode(),
                 None => Key::Item { partition, ordinal }.encode(),
             };
         }
-        // Settings that are the same before and after are those of the snapshot between.
-        let settings = container.runtime.settings();
-        let snapshot = db.engine.snapshot();
-        let same = Arc::ptr_eq(&settings, &container.runtime.settings());
-        let indexed = Some(settings).filter(|settings| same && settings.is_indexed());
-        Ok(Self {
-            indexed,
-            snapshot,
+        Self {
+            snapshot: view.snapshot.clone(),
             partition,
-            horizon,
+            horizon: view.horizon,
             filter,
             source,
             rest,
@@ -164,23 +172,13 @@ impl ItemScan {
             items: 0,
             bytes: 0,
             entries: 0,
-        })
-    }
-
-    /// The settings by which the index can be read, and the partition whose index it is.
-    pub fn index(&self) -> Option<(Arc<Settings>, PartitionId)> {
-        self.indexed.clone().map(|settings| (settings, self.partition))
+        }
     }
 
     /// Goes by the index instead of reading the whole scope, if that is less; whether it does. If it must be `few` items, even the only way
     /// is not taken to more than are gathered.
-    pub async fn go_by(
-        &mut self,
-        access: &Access,
-        position: Option<Position>,
-        few: bool,
-    ) -> Result<bool> {
-        let after = position.map_or(0, |position| position.ordinal + 1);
+    pub async fn go_by(&mut self, access: &Access, after: Option<u64>, few: bool) -> Result<bool> {
+        let after = after.map_or(0, |ordinal| ordinal + 1);
         // The entries of one value come in the order of creation, so they need not be gathered.
         let stream = match (&access.ranges[..], access.points && !few, &self.filter.key) {
             ([range], true, None) => Some(range),
@@ -277,6 +275,14 @@ impl ItemScan {
         Ok(can)
     }
 
+    /// The ORDER BY keys of an item, where the scan goes in order.
+    pub fn sort_key(&self, stored: &Stored) -> Result<Vec<u8>> {
+        match &self.source {
+            Source::Ordered(walk) => walk.sort_key(&stored.record.body),
+            _ => Ok(Vec::new()),
+        }
+    }
+
     /// Items read so far, dead ones included.
     pub fn items(&self) -> usize {
         self.items
@@ -319,7 +325,7 @@ impl ItemScan {
             let mut rest = start..end.clone();
             'own: while rest.start < rest.end {
                 for (key, _) in self.page(Family::Expiry, &mut rest).await? {
-                    if self.horizon.is_live_until(Timestamp(position_of(&key)?)) {
+                    if self.horizon.is_live_with(Timestamp(position_of(&key)?)) {
                         break 'own;
                     }
                     dead.insert(ordinal_of(&key)?);
@@ -472,11 +478,6 @@ impl ItemScan {
         self.horizon.is_live(record.ts, record.own_ttl) && self.filter.admits(record)
     }
 
-    /// The position just after an item.
-    pub fn position(&self, ordinal: u64) -> Position {
-        Position { partition: self.partition.partition, ordinal }
-    }
-
     /// What the scan has cost so far.
     pub fn charge(&self) -> RequestCharge {
         let walked = if let Source::Ordered(walk) = &self.source { walk.entries } else { 0 };
@@ -503,51 +504,4 @@ pub(crate) fn successor(key: &[u8]) -> Bytes {
     next.extend_from_slice(key);
     next.push(0);
     next.into()
-}
-
-/// Where a page ended: what a continuation token holds. It names an item, not a count, so that nothing is skipped or
-/// repeated while items come, go and expire.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Position {
-    pub partition: u32,
-    pub ordinal: u64,
-}
-
-impl std::fmt::Display for Position {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let text = format!("{:x}.{:x}", self.partition, self.ordinal);
-        write!(f, "{text}.{:08x}", crc32c::crc32c(text.as_bytes()))
-    }
-}
-
-impl Position {
-    pub fn parse(token: &str) -> Result<Self> {
-        Self::read(token).filter(|position| position.to_string() == token).ok_or_else(Self::invalid)
-    }
-
-    fn read(token: &str) -> Option<Self> {
-        let mut parts = token.split('.');
-        let partition = u32::from_str_radix(parts.next()?, 16).ok()?;
-        let ordinal = u64::from_str_radix(parts.next()?, 16).ok()?;
-        Some(Self { partition, ordinal })
-    }
-
-    pub fn invalid() -> Error {
-        Error::Invalid("Invalid Continuation Token".into())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_changed_token_is_refused() {
-        let token = Position { partition: 0, ordinal: 77 }.to_string();
-        assert_eq!(Position::parse(&token).unwrap().ordinal, 77);
-        for bad in ["", "x", "0.4e", "0.4e.00000000", &token[1..], &format!("{token}0"), "+0.4d.0"]
-        {
-            assert!(Position::parse(bad).is_err(), "{bad}");
-        }
-    }
 }

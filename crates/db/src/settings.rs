@@ -3,6 +3,8 @@
 //! [`Settings::parse`] validates a definition and completes it with the service's defaults; [`Settings::replaced_by`]
 //! guards what cannot change. The JSON is also what the catalog stores.
 
+use std::sync::Arc;
+
 use model::clock::Timestamp;
 use model::partition_key::{Kind, PartitionKeyDefinition};
 use model::path::Path;
@@ -10,9 +12,12 @@ use model::ttl::DefaultTtl;
 use serde_json::{Map, Value, json};
 use storage::keycode::Writer;
 
+use crate::documents::{Description, Layout, Layouts};
 use crate::index::{Composite, CompositePath, IndexingPolicy, push_value};
 use crate::keys::encode_partition_key;
-use crate::{Error, Result};
+use crate::record::Record;
+use crate::writer::parse_stored;
+use crate::{Error, Result, policies};
 
 /// A container's definition, validated and completed with the service's defaults.
 #[derive(Clone, Debug)]
@@ -33,8 +38,20 @@ pub struct Settings {
     pub(crate) indexing_before_json: Vec<Value>,
     /// The change of the catalog that set the policy in force; 0 if it was never changed.
     pub(crate) indexing_epoch: u64,
+    /// How documents are read, where items are not JSON.
+    pub(crate) layout: Option<Arc<dyn Layout>>,
     /// The definition as the wire shows it, without system properties.
     pub json: Map<String, Value>,
+}
+
+/// What is stored beside an item.
+pub(crate) struct Beside {
+    /// Its partition key, where items are found by it.
+    pub key: Option<Vec<u8>>,
+    /// All index terms that it may have, sorted.
+    pub terms: Vec<Vec<u8>>,
+    /// Its unique entries.
+    pub unique: Vec<Vec<u8>>,
 }
 
 /// Properties that are kept and shown as they were given.
@@ -55,8 +72,16 @@ const UNIQUE_ENTRY_BYTES_MAX: usize = 16_384;
 const INDEX_PATHS_MAX: usize = 1_500;
 
 impl Settings {
-    /// Reads a definition as a client sends it, or as [`Settings::json`] shows it.
+    /// Reads a definition as a client sends it.
     pub fn parse(body: &Value) -> Result<Self> {
+        let settings = Self::load(body)?;
+        policies::check(body.as_object().unwrap_or(&settings.json))?;
+        Ok(settings)
+    }
+
+    /// Reads a definition as [`Settings::json`] shows it. Policies that were accepted once are not checked again, so that every
+    /// container that was ever made can be opened.
+    pub(crate) fn load(body: &Value) -> Result<Self> {
         let body = body
             .as_object()
             .ok_or_else(|| invalid("The container's definition must be a JSON object."))?;
@@ -93,13 +118,59 @@ impl Settings {
             indexing_before: Vec::new(),
             indexing_before_json: Vec::new(),
             indexing_epoch: 0,
+            layout: None,
             json,
         })
     }
 
-    /// The settings that a replace by `body` gives, or why it is refused. `epoch` is the change of the catalog that does it.
-    pub fn replaced_by(&self, body: &Value, epoch: u64) -> Result<Self> {
+    /// Reads the definition of a container of documents: its part `documents` says what `layouts` makes of it. With `ttlPath` in that part
+    /// items expire `ttlSecs` after the date that they carry there.
+    pub fn of_documents(body: &Value, layouts: Layouts) -> Result<Self> {
+        let documents = body["documents"].clone();
         let mut body = body.clone();
+        let by_date = documents["ttlPath"].as_str().zip(documents["ttlSecs"].as_u64());
+        if let (Some(_), Some(object)) = (by_date, body.as_object_mut()) {
+            object.remove("defaultTtl");
+        }
+        let mut settings = Self::load(&body)?;
+        settings.layout = Some(layouts(&documents).map_err(Error::Invalid)?);
+        settings.indexing = IndexingPolicy::none();
+        if let Some((path, secs)) = by_date {
+            settings.default_ttl = DefaultTtl::AfterDate(secs as u32);
+            settings.json.insert("defaultTtl".into(), secs.into());
+            settings.json.insert("ttlPropertyPath".into(), format!("/{path}").into());
+        }
+        settings.json.insert("documents".into(), documents);
+        Ok(settings)
+    }
+
+    /// Reads a definition as [`Settings::json`] has it.
+    pub(crate) fn stored(json: &Value, layouts: Option<Layouts>) -> Result<Self> {
+        match (json.get("documents"), layouts) {
+            (None, _) => Self::load(json),
+            (Some(_), Some(layouts)) => Self::of_documents(json, layouts),
+            (Some(_), None) => Err(invalid("The container's documents cannot be read here.")),
+        }
+    }
+
+    /// The settings that a replace by `body` gives, or why it is refused. `epoch` is the change of the catalog that does it.
+    pub fn replaced_by(&self, body: &Value, layouts: Option<Layouts>, epoch: u64) -> Result<Self> {
+        let mut body = body.clone();
+        // What documents are is their own front end's to say.
+        if let (Some(object), Some(documents)) = (body.as_object_mut(), self.json.get("documents"))
+        {
+            object.insert("documents".into(), documents.clone());
+        }
+        self.replaced_as(body, layouts, epoch)
+    }
+
+    /// The same where the layout of documents may change.
+    pub(crate) fn replaced_as(
+        &self,
+        mut body: Value,
+        layouts: Option<Layouts>,
+        epoch: u64,
+    ) -> Result<Self> {
         if let Some(object) = body.as_object_mut() {
             // Old clients leave out what cannot change.
             for name in ["partitionKey", "uniqueKeyPolicy"] {
@@ -108,7 +179,10 @@ impl Settings {
                 }
             }
         }
-        let new = Self::parse(&body)?;
+        let new = match self.layout {
+            None => Self::parse(&body)?,
+            Some(_) => Self::stored(&body, layouts)?,
+        };
         if new.id != self.id {
             return Err(invalid("The id of a container cannot be changed by a replace."));
         }
@@ -128,13 +202,15 @@ impl Settings {
                 "'clientEncryptionPolicy' cannot be changed as part of collection replace operation.",
             ));
         }
+        policies::check_replace(&self.json, &new.json)?;
         let mut new = Self {
             indexing_before: self.indexing_before.clone(),
             indexing_before_json: self.indexing_before_json.clone(),
             indexing_epoch: self.indexing_epoch,
             ..new
         };
-        if new.json.get("indexingPolicy") != self.json.get("indexingPolicy") {
+        if new.layout.is_none() && new.json.get("indexingPolicy") != self.json.get("indexingPolicy")
+        {
             new.indexing_epoch = epoch;
             new.indexing_before.push(self.indexing.clone());
             new.indexing_before_json.extend(self.json.get("indexingPolicy").cloned());
@@ -149,6 +225,9 @@ impl Settings {
 
     /// Takes up what [`Settings::rebuild_json`] gave. Items of older stores have no shape terms: their index is rebuilt.
     pub(crate) fn resume_rebuild(&mut self, stored: &Value) -> Result<()> {
+        if self.layout.is_some() {
+            return Ok(());
+        }
         self.indexing_epoch = stored["epoch"].as_u64().unwrap_or_default();
         let everything = || vec![json!({"indexingMode": "consistent"})];
         self.indexing_before_json = stored["before"].as_array().cloned().unwrap_or_else(everything);
@@ -176,6 +255,19 @@ impl Settings {
     /// All terms that an item may have, sorted: what a removal has to remove.
     pub(crate) fn terms_ever(&self, item: &Value, ts: Timestamp) -> Vec<Vec<u8>> {
         terms_of(self.indexing_before.iter().chain([&self.indexing]), item, ts)
+    }
+
+    /// What is stored beside a stored item.
+    pub(crate) fn beside(&self, record: &Record) -> Result<Beside> {
+        if let Some(layout) = &self.layout {
+            let Description { mut terms, unique, .. } = layout.describe(&record.body)?;
+            terms.sort_unstable();
+            return Ok(Beside { key: None, terms, unique });
+        }
+        let value = parse_stored(record)?;
+        let terms = self.terms_ever(&value, record.ts);
+        let unique = self.unique_entries(&value)?;
+        Ok(Beside { key: Some(self.key_bytes(&value)), terms, unique })
     }
 
     /// The stored form of an item's partition key.
@@ -258,7 +350,8 @@ pub(crate) fn resource_id(body: &Map<String, Value>) -> Result<String> {
     }
     if id.chars().count() > 255 {
         return Err(invalid(
-            "The resource name presented is too long: the most is 255 characters.",
+            "The resource name presented is too long. Ensure to provide a unique non-empty string less than '255' \
+             characters.",
         ));
     }
     Ok(id.clone())
@@ -369,7 +462,8 @@ fn indexing_policy(
             }
         }
     }
-    let composites = composite_indexes(json.get("compositeIndexes"))?;
+    check_composite_indexes(json.get("compositeIndexes"))?;
+    let composites = composite_indexes(json.get("compositeIndexes"));
     check_spatial_indexes(json.get("spatialIndexes"))?;
 
     let automatic = json.get("automatic").and_then(Value::as_bool).unwrap_or(mode != "none");
@@ -431,37 +525,31 @@ fn index_paths(list: Option<&Value>, name: &str) -> Result<Vec<String>> {
     entries.iter().map(path).collect()
 }
 
-fn composite_indexes(indexes: Option<&Value>) -> Result<Vec<Composite>> {
-    let mut composites = Vec::new();
+fn check_composite_indexes(indexes: Option<&Value>) -> Result<()> {
     for index in indexes.and_then(Value::as_array).into_iter().flatten() {
-        let paths = index.as_array().map_or(&[][..], Vec::as_slice);
-        if !(2..=8).contains(&paths.len()) {
+        let paths = index.as_array().map_or(0, Vec::len);
+        if !(2..=8).contains(&paths) {
             return Err(invalid("A composite index must have 2 to 8 paths."));
         }
+    }
+    Ok(())
+}
+
+/// The composite indexes of a policy. Whether they are well-formed is asked where a client sends them.
+fn composite_indexes(indexes: Option<&Value>) -> Vec<Composite> {
+    let mut composites = Vec::new();
+    for index in indexes.and_then(Value::as_array).into_iter().flatten() {
         let path = |entry: &Value| {
-            let text = entry.get("path").and_then(Value::as_str);
-            let text = text.ok_or_else(|| {
-                invalid(format!("A composite index has an entry without a 'path': {entry}."))
-            })?;
-            let text = text.strip_suffix("/?").unwrap_or(text);
-            let path = Path::parse(text)
-                .map_err(|why| invalid(format!("A composite index is invalid. {why}")))?;
-            let order = entry.get("order").and_then(Value::as_str).unwrap_or("ascending");
-            let descending = match order.to_ascii_lowercase().as_str() {
-                "ascending" => false,
-                "descending" => true,
-                _ => {
-                    return Err(invalid(format!(
-                        "The order '{order}' in a composite index is invalid: it must be 'ascending' or 'descending'."
-                    )));
-                }
-            };
-            Ok(CompositePath { path, descending })
+            let text = entry.get("path")?.as_str()?;
+            let path = Path::parse(text.strip_suffix("/?").unwrap_or(text)).ok()?;
+            let order = entry.get("order").and_then(Value::as_str).unwrap_or_default();
+            Some(CompositePath { path, descending: order.eq_ignore_ascii_case("descending") })
         };
-        let composite = Composite::new(paths.iter().map(path).collect::<Result<_>>()?);
+        let paths: Option<Vec<_>> = index.as_array().into_iter().flatten().map(path).collect();
+        let composite = paths.and_then(Composite::new);
         composites.extend(composite.filter(|new| !composites.contains(new)));
     }
-    Ok(composites)
+    composites
 }
 
 fn check_spatial_indexes(indexes: Option<&Value>) -> Result<()> {

@@ -28,9 +28,17 @@ pub enum Throughput {
 const THROUGHPUT_MAX: u32 = 1_000_000;
 const AUTOSCALE_MIN: u32 = 1_000;
 
+/// The most request units a second that one partition serves.
+const PARTITION_RATE_MAX: u32 = 10_000;
+
 impl Throughput {
     /// What a container gets that names none.
     pub const DEFAULT: Self = Self::Manual(400);
+
+    /// How many partitions it needs: one for each 10,000 request units a second.
+    pub fn partitions(self) -> u32 {
+        self.max().div_ceil(PARTITION_RATE_MAX).max(1)
+    }
 
     /// The most request units a second.
     pub fn max(self) -> u32 {
@@ -275,16 +283,18 @@ impl Db {
             let catalog = self.catalog.load();
             let shared = container.rid.database.to_string() == offer.resource_rid
                 && catalog.offer_of(&container.rid.to_string()).is_none();
+            let parts = if own { container.partitions.all.len() } else { 1 };
             if own || shared {
-                let mut bucket = container.runtime.bucket.lock().expect("no panic under this lock");
-                bucket.set_rate(self.rate(Some(offer)), at);
+                for partition in &container.partitions.all {
+                    partition.bucket().set_rate(self.rate(Some(offer), parts), at);
+                }
             }
         }
     }
 
-    /// A bucket for a container with an offer of its own.
-    pub(crate) fn new_bucket(&self, offer: Option<&Offer>) -> Arc<Mutex<Bucket>> {
-        Arc::new(Mutex::new(Bucket::new(self.rate(offer), self.clock.elapsed())))
+    /// A bucket for one of so many partitions that an offer is spread over.
+    pub(crate) fn new_bucket(&self, offer: Option<&Offer>, parts: usize) -> Arc<Mutex<Bucket>> {
+        Arc::new(Mutex::new(Bucket::new(self.rate(offer, parts), self.clock.elapsed())))
     }
 
     /// The bucket that all containers of a database with throughput share.
@@ -297,15 +307,16 @@ impl Db {
             .containers()
             .filter(|container| container.rid.database == database)
             .find(|container| catalog.offer_of(&container.rid.to_string()).is_none());
-        match sibling {
-            Some(sibling) => sibling.runtime.bucket.clone(),
-            None => self.new_bucket(catalog.offer_of(&database.to_string()).map(|offer| &**offer)),
-        }
+        let known = sibling.and_then(|sibling| sibling.runtime.shared.clone());
+        known.unwrap_or_else(|| {
+            self.new_bucket(catalog.offer_of(&database.to_string()).map(|offer| &**offer), 1)
+        })
     }
 
     /// Without throttling nobody is held to a rate, and the purge has no left-over to wait for.
-    fn rate(&self, offer: Option<&Offer>) -> Option<f64> {
-        offer.filter(|_| self.options.throttle).map(|offer| f64::from(offer.throughput.max()))
+    fn rate(&self, offer: Option<&Offer>, parts: usize) -> Option<f64> {
+        let offer = offer.filter(|_| self.options.throttle);
+        offer.map(|offer| f64::from(offer.throughput.max()) / parts as f64)
     }
 }
 

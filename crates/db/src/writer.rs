@@ -22,12 +22,15 @@ use tokio::task::{JoinError, JoinHandle};
 
 use crate::charge::{self, RequestCharge};
 use crate::container::Runtime;
+use crate::documents::{Edited, Upkeep, UpkeepDone};
 use crate::items::{Content, Item, Prepared, PreparedBody, PreparedPatch, Verb, Written};
 use crate::keys::{Key, ordinal_of};
 use crate::partition::{Head, Partition};
 use crate::purge::{Alarm, Purged};
 use crate::record::Record;
 use crate::reindex::Reindexed;
+use crate::settings::Beside;
+use crate::timeline::{Beginning, Step};
 use crate::{Db, Error, Result};
 
 /// The most operations in a round.
@@ -45,12 +48,31 @@ pub(crate) enum Op {
     Purge(usize, oneshot::Sender<Result<Purged>>),
     /// Bring the index entries of up to so many items in line with the policy.
     Reindex(usize, oneshot::Sender<Result<Reindexed>>),
+    /// A step of the upkeep of documents.
+    Upkeep(Upkeep, UpkeepDone),
+    /// Count from now on what expires when; answers with the state that the counting begins at, unless it is on already.
+    Count(oneshot::Sender<Option<Beginning>>),
     /// Refuse everything from now on: the container is being dropped, or the server stops.
     Close(oneshot::Sender<()>),
 }
 
-/// Writes to one partition key that are made together.
-pub(crate) type Transaction = Vec<Prepared>;
+/// Writes that were handed in together.
+#[derive(Debug)]
+pub(crate) struct Transaction {
+    pub ops: Vec<Prepared>,
+    pub mode: Mode,
+}
+
+/// How the writes of a transaction hang together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// All are made, as one change, or none.
+    Atomic,
+    /// Each is a change of its own; none is tried after one that was refused.
+    Ordered,
+    /// Each is a change of its own.
+    Unordered,
+}
 
 /// What a write came to.
 #[derive(Debug)]
@@ -110,6 +132,7 @@ struct Flight {
     head: Head,
     names: HashMap<Bytes, Option<Stored>>,
     uniques: HashMap<Vec<u8>, Option<u64>>,
+    steps: Option<Vec<Step>>,
 }
 
 /// A transaction and who waits for it.
@@ -159,6 +182,15 @@ impl Writer {
                     self.land_all().await;
                     drop(reply.send(self.reindex_round(items_max).await));
                 }
+                Some(Op::Upkeep(step, reply)) => {
+                    self.land_all().await;
+                    drop(reply.send(self.upkeep_round(&step).await));
+                }
+                Some(Op::Count(reply)) => {
+                    self.land_all().await;
+                    let begun = self.partition.counts.begin(&*self.engine, self.head);
+                    drop(reply.send(begun));
+                }
                 Some(Op::Close(reply)) => {
                     self.land_all().await;
                     self.queue.close();
@@ -185,13 +217,14 @@ impl Writer {
 
     /// Takes the writes that have queued up to the first other operation, which is held back for the next round.
     fn gather(&mut self, writes: &mut Vec<Submitted>) -> Option<Op> {
-        let size =
-            |transaction: &Transaction| transaction.iter().map(Prepared::body_bytes).sum::<usize>();
-        let (mut ops, mut bytes) = (writes[0].0.len(), size(&writes[0].0));
+        let size = |transaction: &Transaction| {
+            transaction.ops.iter().map(Prepared::body_bytes).sum::<usize>()
+        };
+        let (mut ops, mut bytes) = (writes[0].0.ops.len(), size(&writes[0].0));
         while ops < ROUND_OPS_MAX && bytes < ROUND_BYTES_MAX {
             match self.queue.try_recv() {
                 Ok(Op::Write(transaction, reply)) => {
-                    ops += transaction.len();
+                    ops += transaction.ops.len();
                     bytes += size(&transaction);
                     writes.push((transaction, reply));
                 }
@@ -209,13 +242,22 @@ impl Writer {
         for (transaction, _) in &writes {
             outcomes.push(round.transact(transaction).await);
         }
-        let Round { old_head, head, batch, names, uniques, .. } = round;
+        let Round { old_head, head, batch, names, uniques, steps, .. } = round;
         let batch = self.checked(old_head, head, batch);
         let head = if batch.is_some() { head } else { old_head };
         let empty = batch.is_none();
         let commit = self.send(batch);
         self.head = head;
-        self.flights.push_back(Flight { commit, empty, writes, outcomes, head, names, uniques });
+        self.flights.push_back(Flight {
+            commit,
+            empty,
+            writes,
+            outcomes,
+            head,
+            names,
+            uniques,
+            steps,
+        });
         while self.flights.len() >= FLIGHTS_MAX {
             self.land().await;
         }
@@ -275,6 +317,7 @@ impl Writer {
         match committed.unwrap_or(Err(storage::Error::Closed)) {
             Ok(()) => {
                 self.partition.set_head(flight.head);
+                self.count(flight.steps);
                 for ((_, reply), outcomes) in flight.writes.into_iter().zip(flight.outcomes) {
                     drop(reply.send(outcomes));
                 }
@@ -320,31 +363,46 @@ impl Writer {
             self.partition.set_head(head);
             self.head = head;
         }
+        self.partition.counts.drop_all();
         head.is_some()
-    }
-
-    async fn reindex_round(&mut self, items_max: usize) -> Result<Reindexed> {
-        let mut round = Round::new(self);
-        let reindexed = round.reindex(items_max).await?;
-        let charge = std::mem::take(&mut round.charge);
-        self.commit_alone(round.into_parts()).await?;
-        self.partition.book_reindex(&reindexed, charge);
-        Ok(reindexed)
     }
 
     async fn purge_round(&mut self, items_max: usize) -> Result<Purged> {
         let mut round = Round::new(self);
         let purged = round.purge(items_max).await?;
         let charge = std::mem::take(&mut round.charge);
-        self.commit_alone(round.into_parts()).await?;
+        let Round { old_head, head, batch, steps, .. } = round;
+        self.commit(old_head, head, batch, steps).await?;
         self.partition.book_purge(purged.items, charge);
         Ok(purged)
     }
-}
 
-impl Writer {
-    /// Commits a round while no other is in flight.
-    async fn commit_alone(&mut self, (old_head, head, batch): (Head, Head, Batch)) -> Result<()> {
+    async fn reindex_round(&mut self, items_max: usize) -> Result<Reindexed> {
+        let mut round = Round::new(self);
+        let reindexed = round.reindex(items_max).await?;
+        let charge = std::mem::take(&mut round.charge);
+        let Round { old_head, head, batch, steps, .. } = round;
+        self.commit(old_head, head, batch, steps).await?;
+        self.partition.book_reindex(&reindexed, charge);
+        Ok(reindexed)
+    }
+
+    async fn upkeep_round(&mut self, step: &Upkeep) -> Result<Option<u64>> {
+        let mut round = Round::new(self);
+        let next = round.upkeep(step).await?;
+        let Round { old_head, head, batch, steps, .. } = round;
+        self.commit(old_head, head, batch, steps).await?;
+        Ok(next)
+    }
+
+    /// Commits a round of our own, which nobody's round waits for.
+    async fn commit(
+        &mut self,
+        old_head: Head,
+        head: Head,
+        batch: Batch,
+        steps: Option<Vec<Step>>,
+    ) -> Result<()> {
         if let Some(batch) = self.checked(old_head, head, batch) {
             if let Err(error) = self.engine.commit(batch).await {
                 self.reload_head().await;
@@ -352,14 +410,22 @@ impl Writer {
             }
             self.head = head;
             self.partition.set_head(head);
+            self.count(steps);
         }
         Ok(())
+    }
+
+    /// Adds what a committed round has changed to the counts of expiries, where these are kept.
+    fn count(&self, steps: Option<Vec<Step>>) {
+        if let Some(steps) = steps {
+            self.partition.counts.add(&steps, self.head.now);
+        }
     }
 }
 
 fn refuse(writes: Vec<Submitted>, error: &Error) {
     for (transaction, reply) in writes {
-        let refused = transaction.iter().map(|_| Outcome::refused(error.clone()));
+        let refused = transaction.ops.iter().map(|_| Outcome::refused(error.clone()));
         drop(reply.send(refused.collect()));
     }
 }
@@ -381,6 +447,8 @@ pub(crate) struct Round<'w> {
     undo: Vec<Undo>,
     /// Which write of its change comes next.
     seq: u16,
+    /// What comes and goes in the orders of expiry, where that is counted.
+    steps: Option<Vec<Step>>,
 }
 
 /// An entry of a round as it was: `None` where there was none.
@@ -413,20 +481,38 @@ impl<'w> Round<'w> {
             uniques: HashMap::new(),
             undo: Vec::new(),
             seq: 0,
+            steps: writer.partition.counts.is_on().then(Vec::new),
         }
-    }
-
-    fn into_parts(self) -> (Head, Head, Batch) {
-        (self.old_head, self.head, self.batch)
     }
 
     pub fn now(&self) -> Timestamp {
         self.head.now
     }
 
-    /// Makes all of a transaction's writes, as one change with one lsn, or none.
+    /// Makes a transaction's writes, as its mode says.
     async fn transact(&mut self, transaction: &Transaction) -> Vec<Outcome> {
+        let Transaction { ops, mode } = transaction;
+        if *mode == Mode::Atomic {
+            return self.transact_all(ops).await;
+        }
+        let mut outcomes = Vec::with_capacity(ops.len());
+        let mut stopped = false;
+        for op in ops {
+            if stopped {
+                outcomes.push(Outcome::refused(Error::FailedDependency));
+                continue;
+            }
+            let outcome = self.transact_all(std::slice::from_ref(op)).await;
+            stopped = *mode == Mode::Ordered && outcome.iter().any(|one| one.result.is_err());
+            outcomes.extend(outcome);
+        }
+        outcomes
+    }
+
+    /// Makes all writes, as one change with one lsn, or none.
+    async fn transact_all(&mut self, transaction: &[Prepared]) -> Vec<Outcome> {
         let (head, written) = (self.head, self.batch.writes.len());
+        let counted = self.steps.as_ref().map_or(0, Vec::len);
         self.undo.clear();
         self.seq = 0;
         self.head.lsn += 1;
@@ -438,6 +524,7 @@ impl<'w> Round<'w> {
                 Ok(_) => outcomes.push(Outcome { result, charge }),
                 Err(error) => {
                     self.roll_back(head, written);
+                    self.steps.iter_mut().for_each(|steps| steps.truncate(counted));
                     return Outcome::all_refused(transaction.len(), number, error, charge);
                 }
             }
@@ -474,22 +561,66 @@ impl<'w> Round<'w> {
         match (&op.content, live) {
             (Content::Body(body), old) => {
                 let dead = found.filter(|_| old.is_none());
-                self.store(op, body, old, dead).await
+                match self.described_again(op, &body.text)? {
+                    Some(body) => self.store(op, &body, old, dead).await,
+                    None => self.store(op, body, old, dead).await,
+                }
+            }
+            (Content::Refused(error), _) => Err(error.clone()),
+            (Content::Edit(edit), old) => {
+                match edit.edit(old.as_ref().map(|old| &old.record.body), self.now())? {
+                    Edited::Keep => {
+                        self.charge = old
+                            .as_ref()
+                            .map_or(charge::MISS, |old| charge::read(old.record.body.len()));
+                        Ok(Written { created: false, item: None })
+                    }
+                    Edited::Put(text) => {
+                        let dead = found.filter(|_| old.is_none());
+                        let body = self.described(&text)?;
+                        self.store(op, &body, old, dead).await
+                    }
+                    Edited::Remove => match old {
+                        Some(old) => self.delete(op, &old),
+                        None => Ok(Written { created: false, item: None }),
+                    },
+                }
             }
             (Content::Patch(patch), Some(old)) => {
                 let body = self.patched(patch, &old.record)?;
                 self.store(op, &body, Some(old), None).await
             }
             (Content::Nothing, Some(old)) if matches!(op.verb, Verb::Delete(_)) => {
-                self.charge = charge::write(old.record.body.len(), self.remove(&old)?);
-                self.change(&op.name, None);
-                Ok(Written { created: false, item: None })
+                self.delete(op, &old)
             }
             (Content::Nothing, Some(old)) => {
                 self.charge = charge::read(old.record.body.len());
                 Ok(Written { created: false, item: Some(Item::of(&old.record)) })
             }
             (Content::Patch(_) | Content::Nothing, None) => Err(Error::NotFound),
+        }
+    }
+
+    fn delete(&mut self, op: &Prepared, old: &Stored) -> Result<Written> {
+        self.charge = charge::write(old.record.body.len(), self.remove(old)?);
+        self.change(&op.name, None);
+        Ok(Written { created: false, item: None })
+    }
+
+    /// What is stored beside a document that an edit has made.
+    fn described(&self, text: &Bytes) -> Result<PreparedBody> {
+        let settings = self.writer.runtime.settings();
+        let layout = settings.layout.as_ref().ok_or(Error::FailedDependency)?;
+        Ok(PreparedBody::document(text.clone(), layout.describe(text)?))
+    }
+
+    /// The same for one that was prepared by a layout which has changed since; `None` if it has not.
+    fn described_again(&self, op: &Prepared, text: &Bytes) -> Result<Option<PreparedBody>> {
+        let Some(layout) = &op.layout else { return Ok(None) };
+        let settings = self.writer.runtime.settings();
+        match &settings.layout {
+            Some(current) if !Arc::ptr_eq(current, layout) => self.described(text).map(Some),
+            _ => Ok(None),
         }
     }
 
@@ -553,10 +684,15 @@ impl<'w> Round<'w> {
             name: op.renamed.as_ref().unwrap_or(&op.name).clone(),
             body: Bytes::new(),
         };
-        record.body =
-            complete(&body.text, self.writer.runtime.rid, (partition.partition, ordinal), &record);
-
         let settings = self.writer.runtime.settings();
+        record.body = match settings.layout {
+            Some(_) => body.text.clone(),
+            None => {
+                let number = (self.writer.partition.span.birthplace(ordinal), ordinal);
+                complete(&body.text, self.writer.runtime.rid, number, &record)
+            }
+        };
+
         let ts_term = settings.indexing.ts_term(record.ts);
         // The policy may have changed since the body was prepared.
         let renewed = match body.indexing_epoch == settings.indexing_epoch {
@@ -570,15 +706,18 @@ impl<'w> Round<'w> {
             None => {
                 let key = Key::Id { partition, name: &op.name }.encode();
                 self.batch.put(Family::Id, key, ordinal.to_le_bytes().to_vec());
-                let key = Key::Member { partition, key: &op.key, ordinal }.encode();
-                self.batch.put(Family::Index, key, Bytes::new());
+                if settings.layout.is_none() {
+                    let key = Key::Member { partition, key: &op.key, ordinal }.encode();
+                    self.batch.put(Family::Index, key, Bytes::new());
+                }
                 for term in terms {
                     let key = Key::Term { partition, term, ordinal }.encode();
                     self.batch.put(Family::Index, key, Bytes::new());
                 }
             }
             Some(old) => {
-                let old_terms = self.stored_terms(&old.record)?;
+                let Beside { terms: old_terms, unique: old_unique, .. } =
+                    settings.beside(&old.record)?;
                 for term in old_terms.iter().filter(|term| terms.binary_search(term).is_err()) {
                     self.batch
                         .delete(Family::Index, Key::Term { partition, term, ordinal }.encode());
@@ -592,7 +731,7 @@ impl<'w> Round<'w> {
                     self.batch.put(Family::Index, key, Bytes::new());
                 }
                 self.remove_order_entries(old);
-                self.remove_unique_keys(old, &body.unique)?;
+                self.remove_unique_keys(old_unique, &body.unique);
                 self.head.items -= 1;
                 self.head.bytes = self.head.bytes.saturating_sub(old.record.body.len() as u64);
             }
@@ -603,11 +742,7 @@ impl<'w> Round<'w> {
             self.batch.put(Family::Id, key, ordinal.to_le_bytes().to_vec());
             self.change(&op.name, None);
         }
-        for suffix in &body.unique {
-            let key = Key::Unique { partition, suffix }.encode();
-            self.batch.put(Family::Index, key, ordinal.to_le_bytes().to_vec());
-            self.change_unique(suffix.clone(), Some(ordinal));
-        }
+        self.put_unique(&body.unique, ordinal);
         self.put_order_entries(&record, ordinal);
         if let Some(due) = self.writer.runtime.ttl.state().expires_at(record.ts, record.own_ttl) {
             self.writer.alarm.due(due);
@@ -625,30 +760,49 @@ impl<'w> Round<'w> {
         Ok(Written { created, item: Some(item) })
     }
 
-    /// The entries in the feed and, with an own ttl, in the expiry order.
-    fn put_order_entries(&mut self, record: &Record, ordinal: u64) {
+    pub fn put_unique(&mut self, unique: &[Vec<u8>], ordinal: u64) {
         let partition = self.writer.partition.id;
-        let mut value = record.ts.0.to_le_bytes().to_vec();
+        for suffix in unique {
+            let key = Key::Unique { partition, suffix }.encode();
+            self.batch.put(Family::Index, key, ordinal.to_le_bytes().to_vec());
+            self.change_unique(suffix.clone(), Some(ordinal));
+        }
+    }
+
+    /// The entries in the feed and, with an own ttl, in the expiry order.
+    pub fn put_order_entries(&mut self, record: &Record, ordinal: u64) {
+        let partition = self.writer.partition.id;
+        if let Some(steps) = &mut self.steps {
+            steps.extend(Step::coming(record));
+        }
+        let length = (record.body.len() as u32).to_le_bytes();
+        let mut value = Vec::with_capacity(13);
+        value.extend_from_slice(&record.ts.0.to_le_bytes());
         value.push(u8::from(record.own_ttl != Ttl::Absent));
+        value.extend_from_slice(&length);
         self.batch.put(
             Family::Feed,
             Key::Feed { partition, lsn: record.lsn, ordinal }.encode(),
             value,
         );
-        if let Ttl::Secs(secs) = record.own_ttl {
-            let at = record.ts.plus(secs.into());
+        if let Some(at) = record.own_ttl.instant(record.ts) {
+            // A date may lie long before its item was written.
+            self.expect_expiry(at);
             let key = Key::Expiry { partition, at, ordinal }.encode();
-            self.batch.put(Family::Expiry, key, record.lsn.to_le_bytes().to_vec());
+            let value = [&record.lsn.to_le_bytes()[..], &length].concat();
+            self.batch.put(Family::Expiry, key, value);
         }
     }
 
-    fn remove_order_entries(&mut self, old: &Stored) {
+    pub fn remove_order_entries(&mut self, old: &Stored) {
+        if let Some(steps) = &mut self.steps {
+            steps.extend(Step::going(&old.record));
+        }
         let partition = self.writer.partition.id;
         let ordinal = old.ordinal;
         self.batch
             .delete(Family::Feed, Key::Feed { partition, lsn: old.record.lsn, ordinal }.encode());
-        if let Ttl::Secs(secs) = old.record.own_ttl {
-            let at = old.record.ts.plus(secs.into());
+        if let Some(at) = old.record.own_ttl.instant(old.record.ts) {
             self.batch.delete(Family::Expiry, Key::Expiry { partition, at, ordinal }.encode());
         }
     }
@@ -657,39 +811,36 @@ impl<'w> Round<'w> {
     pub fn remove(&mut self, old: &Stored) -> Result<usize> {
         let partition = self.writer.partition.id;
         let (ordinal, name) = (old.ordinal, &old.record.name);
-        let value = parse_stored(&old.record)?;
-        let key = self.writer.runtime.settings().key_bytes(&value);
-        let terms = self.stored_terms_of(&value, &old.record);
+        let Beside { key, terms, unique } = self.writer.runtime.settings().beside(&old.record)?;
         for term in &terms {
             self.batch.delete(Family::Index, Key::Term { partition, term, ordinal }.encode());
         }
-        self.batch.delete(Family::Index, Key::Member { partition, key: &key, ordinal }.encode());
+        if let Some(key) = key {
+            let key = Key::Member { partition, key: &key, ordinal }.encode();
+            self.batch.delete(Family::Index, key);
+        }
         self.batch.delete(Family::Id, Key::Id { partition, name }.encode());
         self.batch.delete(Family::Item, Key::Item { partition, ordinal }.encode());
         self.remove_order_entries(old);
-        self.remove_unique_keys(old, &[])?;
+        self.remove_unique_keys(unique, &[]);
         self.head.items = self.head.items.saturating_sub(1);
         self.head.bytes = self.head.bytes.saturating_sub(old.record.body.len() as u64);
         Ok(terms.len())
     }
 
-    fn remove_unique_keys(&mut self, old: &Stored, kept: &[Vec<u8>]) -> Result<()> {
-        let settings = self.writer.runtime.settings();
-        if !settings.unique_keys.is_empty() {
-            let partition = self.writer.partition.id;
-            for suffix in settings.unique_entries(&parse_stored(&old.record)?)? {
-                if !kept.contains(&suffix) {
-                    self.batch
-                        .delete(Family::Index, Key::Unique { partition, suffix: &suffix }.encode());
-                    self.change_unique(suffix, None);
-                }
+    fn remove_unique_keys(&mut self, old: Vec<Vec<u8>>, kept: &[Vec<u8>]) {
+        let partition = self.writer.partition.id;
+        for suffix in old {
+            if !kept.contains(&suffix) {
+                let key = Key::Unique { partition, suffix: &suffix }.encode();
+                self.batch.delete(Family::Index, key);
+                self.change_unique(suffix, None);
             }
         }
-        Ok(())
     }
 
     /// The expired items that hold unique keys of `body`; a live one is a violation.
-    async fn expired_holders(
+    pub async fn expired_holders(
         &mut self,
         body: &PreparedBody,
         own: Option<u64>,
@@ -712,13 +863,13 @@ impl<'w> Round<'w> {
             let key = Key::Item { partition, ordinal }.encode();
             let Some(bytes) = self.snapshot.get(Family::Item, &key).await? else {
                 // Written earlier in this very round, or in one that is in flight, so it is live.
-                return Err(Error::UniqueKeyViolation);
+                return Err(Error::UniqueKeyViolation { entry: suffix.clone() });
             };
             let record = Record::decode(&key, bytes)?;
             if self.is_live(&record)
                 || self.find(&record.name).await?.is_some_and(|now| now.record.lsn != record.lsn)
             {
-                return Err(Error::UniqueKeyViolation);
+                return Err(Error::UniqueKeyViolation { entry: suffix.clone() });
             }
             dead.push(Stored { ordinal, record });
         }
@@ -772,14 +923,6 @@ impl<'w> Round<'w> {
     fn change_unique(&mut self, suffix: Vec<u8>, to: Option<u64>) {
         let before = self.uniques.insert(suffix.clone(), to);
         self.undo.push(Undo::Unique(suffix, before));
-    }
-
-    fn stored_terms(&self, record: &Record) -> Result<Vec<Vec<u8>>> {
-        Ok(self.stored_terms_of(&parse_stored(record)?, record))
-    }
-
-    fn stored_terms_of(&self, value: &Value, record: &Record) -> Vec<Vec<u8>> {
-        self.writer.runtime.settings().terms_ever(value, record.ts)
     }
 }
 

@@ -22,9 +22,32 @@ pub enum Ttl {
     Never,
     /// Expires this many seconds after its last write.
     Secs(u32),
+    /// Counts from a date that the item carries: this second, whenever it was written (R29).
+    At(u32),
 }
 
 impl Ttl {
+    /// What a number says where nothing is refused: other than -1 and 1..=2147483647 it has no effect (R27).
+    pub fn lenient(secs: Option<i64>) -> Self {
+        secs.and_then(Self::from_secs).unwrap_or_default()
+    }
+
+    /// What a date in an item says, in milliseconds: the first whole second that is not before it (R29). Dates that no clock
+    /// of ours will reach are never.
+    pub fn from_date(millis: i64) -> Self {
+        let secs = millis.max(0).cast_unsigned().div_ceil(1_000);
+        u32::try_from(secs).map_or(Self::Never, Self::At)
+    }
+
+    /// The instant of its own that an item last written at `ts` is judged by.
+    pub fn instant(self, ts: Timestamp) -> Option<Timestamp> {
+        match self {
+            Self::Absent | Self::Never => None,
+            Self::Secs(secs) => Some(ts.plus(secs.into())),
+            Self::At(at) => Some(Timestamp(at.into())),
+        }
+    }
+
     /// Reads the property `ttl`. `Err` means that the value is not a legal ttl: -1 or a whole number
     /// in 1..=2147483647, where 20.0 counts as 20 (R04).
     pub fn from_json(value: Option<&Value>) -> Result<Self, IllegalTtl> {
@@ -56,6 +79,8 @@ pub enum DefaultTtl {
     NoDefault,
     /// Items without an own ttl expire this many seconds after their last write.
     Secs(u32),
+    /// Items expire this many seconds after the date that they carry; those without one never (R29).
+    AfterDate(u32),
 }
 
 impl DefaultTtl {
@@ -81,7 +106,7 @@ impl DefaultTtl {
         match self {
             Self::Off => None,
             Self::NoDefault => Some(Value::from(-1)),
-            Self::Secs(secs) => Some(Value::from(secs)),
+            Self::Secs(secs) | Self::AfterDate(secs) => Some(Value::from(secs)),
         }
     }
 
@@ -114,6 +139,7 @@ impl TtlState {
             DefaultTtl::Off => (None, None),
             DefaultTtl::NoDefault => (None, Some(now)),
             DefaultTtl::Secs(secs) => (now.minus(secs.into()), Some(now)),
+            DefaultTtl::AfterDate(secs) => (None, now.minus(secs.into())),
         };
         Horizon { inherited: inherited.max(self.inherited_mark), own: own.max(self.own_mark) }
     }
@@ -127,9 +153,17 @@ impl TtlState {
     /// When an item will expire under the rule in force, if nothing changes (R07's matrix).
     pub fn expires_at(&self, ts: Timestamp, own: Ttl) -> Option<Timestamp> {
         match (self.default, own) {
-            (DefaultTtl::Off, _) | (_, Ttl::Never) | (DefaultTtl::NoDefault, Ttl::Absent) => None,
-            (_, Ttl::Secs(secs)) => Some(ts.plus(secs.into())),
             (DefaultTtl::Secs(secs), Ttl::Absent) => Some(ts.plus(secs.into())),
+            _ => own.instant(ts).and_then(|instant| self.due(instant)),
+        }
+    }
+
+    /// When an item with this instant of its own is due under the rule in force.
+    pub fn due(&self, instant: Timestamp) -> Option<Timestamp> {
+        match self.default {
+            DefaultTtl::Off => None,
+            DefaultTtl::NoDefault | DefaultTtl::Secs(_) => Some(instant),
+            DefaultTtl::AfterDate(secs) => Some(instant.plus(secs.into())),
         }
     }
 }
@@ -149,13 +183,15 @@ impl Horizon {
         match own {
             Ttl::Never => true,
             Ttl::Absent => self.inherited.is_none_or(|horizon| ts > horizon),
-            Ttl::Secs(secs) => self.is_live_until(ts.plus(secs.into())),
+            Ttl::Secs(_) | Ttl::At(_) => {
+                own.instant(ts).is_none_or(|instant| self.is_live_with(instant))
+            }
         }
     }
 
-    /// Whether an item exists whose own ttl ends at `end`.
-    pub fn is_live_until(&self, end: Timestamp) -> bool {
-        self.own.is_none_or(|horizon| end > horizon)
+    /// Whether an item with this instant of its own exists.
+    pub fn is_live_with(&self, instant: Timestamp) -> bool {
+        self.own.is_none_or(|horizon| instant > horizon)
     }
 }
 
@@ -213,6 +249,30 @@ mod tests {
                 "{message}"
             );
         }
+    }
+
+    #[test]
+    fn ttl_r27_what_is_not_a_ttl_has_no_effect() {
+        assert_eq!(Ttl::lenient(Some(20)), Ttl::Secs(20));
+        assert_eq!(Ttl::lenient(Some(-1)), Ttl::Never);
+        for none in [None, Some(0), Some(-2), Some(2_147_483_648), Some(i64::MAX)] {
+            assert_eq!(Ttl::lenient(none), Ttl::Absent, "{none:?}");
+        }
+    }
+
+    #[test]
+    fn ttl_r29_dates_count_from_their_own_second() {
+        assert_eq!(Ttl::from_date(1_500), Ttl::At(2), "never before the date itself");
+        assert_eq!(Ttl::from_date(-5), Ttl::At(0));
+        assert_eq!(Ttl::from_date(i64::MAX), Ttl::Never);
+        let state = TtlState::new(DefaultTtl::AfterDate(10));
+        let live = |now, own| state.horizon(Timestamp(now)).is_live(Timestamp(500), own);
+        assert!(live(109, Ttl::At(100)));
+        assert!(!live(110, Ttl::At(100)), "dead exactly at date + seconds, whenever written");
+        assert!(live(u64::MAX, Ttl::Never));
+        assert_eq!(state.expires_at(Timestamp(500), Ttl::At(100)), Some(Timestamp(110)));
+        let longer = state.with_default(DefaultTtl::AfterDate(100), Timestamp(110));
+        assert!(!longer.horizon(Timestamp(110)).is_live(Timestamp(500), Ttl::At(100)), "R13");
     }
 
     #[test]

@@ -1,1 +1,5 @@
-//! The MongoDB front end: will speak MongoDB's wire protocol. It comes with its own issue; until then this crate is empty.
+//! The MongoDB front end: wire protocol in, [`db::Db`] calls out.
+//!
+//! [`language`] is pure: filters, updates, expressions and stages over raw BSON, without I/O and without a clock.
+
+pub mod language;

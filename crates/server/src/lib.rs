@@ -57,7 +57,9 @@ pub async fn serve(config: &Serve, stop: watch::Receiver<bool>) -> Result<()> {
         ClockKind::System => machine_clock.clone(),
         ClockKind::Virtual => Arc::new(VirtualClock::running()),
     };
-    let db = Db::open(Arc::new(guarded), clock, db::Options { throttle: config.throttle }).await?;
+    let (throttle, partitions) = (config.throttle, config.partitions);
+    let options = db::Options { throttle, partitions, ..db::Options::default() };
+    let db = Db::open(Arc::new(guarded), clock, options).await?;
     let identity = match (&config.tls_cert, &config.tls_key) {
         (Some(chain), Some(key)) => Identity::load(chain, key)?,
         _ if config.in_memory => Identity::in_memory(machine_clock.now())?,

@@ -53,7 +53,7 @@ fn clients(engine: Arc<dyn Engine>) {
                 "{id}: made and deleted must differ by what is there"
             );
         }
-        let report = crate::check::run(&*world.engine, &mut |_, _| {}).await.unwrap();
+        let report = crate::check::run(&*world.engine, None, &mut |_, _| {}).await.unwrap();
         assert_eq!(report.problems, Vec::<String>::new());
     });
 }
@@ -74,7 +74,7 @@ async fn client(world: Arc<World>, seed: u64) -> Vec<(String, i64)> {
         match write(&world, verb.clone(), &id, random.u8(0..4)).await {
             Ok(written) if written.created => changes.push((id, 1)),
             Ok(written) if written.item.is_none() => changes.push((id, -1)),
-            Ok(_) | Err(Error::Exists | Error::NotFound | Error::UniqueKeyViolation) => {}
+            Ok(_) | Err(Error::Exists | Error::NotFound | Error::UniqueKeyViolation { .. }) => {}
             Err(error) => panic!("{verb:?} {id}: {error}"),
         }
     }
@@ -108,7 +108,7 @@ fn a_failed_sync_loses_nothing_acknowledged() {
                     acknowledged.extend(made.then_some(id));
                 }
                 let after: Arc<dyn Engine> = Arc::new(engine.crash());
-                let report = crate::check::run(&*after, &mut |_, _| {}).await.unwrap();
+                let report = crate::check::run(&*after, None, &mut |_, _| {}).await.unwrap();
                 assert_eq!(report.problems, Vec::<String>::new(), "sync {fails_at}");
                 let db =
                     crate::Db::open(after, world.clock.clone(), Options::default()).await.unwrap();

@@ -87,7 +87,9 @@ fn run_seeds(count: u64, mut engine: impl FnMut() -> Arc<dyn Engine>, throttle: 
 
 async fn run_history(seed: u64, engine: Arc<dyn Engine>, throttle: bool) {
     let mut random = fastrand::Rng::with_seed(seed);
-    let mut world = World::new(engine, Options { throttle }).await;
+    let partitions = Some(random.u32(1..4));
+    let options = Options { throttle, partitions, ..Options::default() };
+    let mut world = World::new(engine, options).await;
     let mut model = Model::default();
     world.db.create_container("d", &definition(None), None).await.unwrap();
     let mut log = Vec::new();
@@ -105,7 +107,7 @@ async fn run_history(seed: u64, engine: Arc<dyn Engine>, throttle: bool) {
         "after the purge, seed {seed}:\n  {}",
         log.join("\n  ")
     );
-    let report = crate::check::run(&*world.engine, &mut |_, _| {}).await.unwrap();
+    let report = crate::check::run(&*world.engine, None, &mut |_, _| {}).await.unwrap();
     assert_eq!(report.problems, Vec::<String>::new(), "seed {seed}:\n  {}", log.join("\n  "));
 }
 
@@ -211,6 +213,7 @@ async fn write(random: &mut fastrand::Rng, world: &mut World, model: &mut Model)
 /// Every way of reading must show the model's items and no others.
 async fn compare(world: &World, model: &Model) -> Result<(), String> {
     let container = world.container();
+    compare_timeline(world, model).await?;
     let expected: BTreeMap<String, u64> =
         model.items.iter().map(|(id, item)| ((*id).to_owned(), item.ts + START.0)).collect();
     let same = |how: &str, found: BTreeMap<String, u64>| match found == expected {
@@ -256,6 +259,41 @@ async fn compare(world: &World, model: &Model) -> Result<(), String> {
         Ok(page) => same("the change feed", entries(&page.rows)),
         Err(Error::Throttled { .. }) => Ok(()),
         Err(error) => Err(error.to_string()),
+    }
+}
+
+/// The timeline must foresee what the model will bury, under the rule in force and under any other.
+async fn compare_timeline(world: &World, model: &Model) -> Result<(), String> {
+    let timeline =
+        world.db.timeline(&world.container()).await.map_err(|error| error.to_string())?;
+    let buried = |default, secs| {
+        let mut later = Model { default, items: model.items.clone(), now: model.now };
+        later.bury();
+        let at_once = model.items.len() - later.items.len();
+        later.now += secs;
+        later.bury();
+        (at_once as u64, (model.items.len() - at_once - later.items.len()) as u64)
+    };
+    let same = |what: String, found: u64, expected: u64| match found == expected {
+        true => Ok(()),
+        false => Err(format!("{what}: the timeline says {found}, the model {expected}")),
+    };
+    let living = timeline.stored.items - timeline.expired().total().items;
+    same("living items".into(), living, model.items.len() as u64)?;
+    for secs in [1, 4, 9, 15] {
+        let due = timeline.due(timeline.now, timeline.now.plus(secs)).total().items;
+        same(format!("within {secs} s"), due, buried(model.default, secs).1)?;
+    }
+    for default in [None, Some(-1), Some(1), Some(5), Some(10)] {
+        let rule = model::ttl::DefaultTtl::from_json(default.map(Value::from).as_ref())?;
+        let forecast = timeline.forecast(rule);
+        let (at_once, day) = buried(default, 86_400);
+        same(format!("{rule:?} at once"), forecast.at_once.total().items, at_once)?;
+        same(format!("{rule:?} within a day"), forecast.day.total().items, day)?;
+    }
+    match timeline.is_exact() {
+        true => Ok(()),
+        false => Err("the timeline is not exact".into()),
     }
 }
 

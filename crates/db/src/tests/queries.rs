@@ -20,7 +20,8 @@ fn ttl_r08_random_queries_agree_with_a_full_scan() {
 
 async fn run(seed: u64) {
     let mut random = fastrand::Rng::with_seed(seed);
-    let world = World::in_memory(Options::default()).await;
+    let partitions = Some(random.u32(1..4));
+    let world = World::in_memory(Options { partitions, ..Options::default() }).await;
     let mut definition = json!({
         "id": "c", "partitionKey": {"paths": ["/pk"], "kind": "Hash", "version": 2}, "defaultTtl": 20,
     });
@@ -184,7 +185,7 @@ async fn paged(world: &World, text: &str, scope: &Scope, items_max: usize) -> Ve
 
 fn request(text: &str, scope: &Scope) -> QueryRequest {
     let (text, scope) = (text.to_owned(), scope.clone());
-    QueryRequest { text, parameters: Vec::new(), cross_partition: true, scope }
+    QueryRequest { text, parameters: Vec::new(), cross_partition: true, scope, resume: None }
 }
 
 fn texts(rows: &[bytes::Bytes]) -> Vec<String> {

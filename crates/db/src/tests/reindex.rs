@@ -60,8 +60,13 @@ async fn upsert(world: &World, n: u64, b: u64) {
 
 async fn count(world: &World) -> u64 {
     let text = "SELECT VALUE COUNT(1) FROM c WHERE c.b = 0".to_owned();
-    let query =
-        QueryRequest { text, parameters: vec![], cross_partition: true, scope: Scope::Container };
+    let query = QueryRequest {
+        text,
+        parameters: vec![],
+        cross_partition: true,
+        scope: Scope::Container,
+        resume: None,
+    };
     let page = PageRequest { items_max: 10, continuation: None };
     let options = ReadOptions::default();
     let page = world.db.query(&world.container(), &query, &page, options).await.result.unwrap();
@@ -76,6 +81,6 @@ async fn entries(world: &World) -> usize {
 }
 
 async fn check(world: &World) {
-    let report = crate::check::run(&*world.engine, &mut |_, _| {}).await.unwrap();
+    let report = crate::check::run(&*world.engine, None, &mut |_, _| {}).await.unwrap();
     assert_eq!(report.problems, Vec::<String>::new());
 }

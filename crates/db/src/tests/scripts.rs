@@ -60,7 +60,8 @@ impl Runner for Session {
                     Ok(String::new())
                 }
                 "throttle" => {
-                    *world = World::in_memory(Options { throttle: true }).await;
+                    *world =
+                        World::in_memory(Options { throttle: true, ..Options::default() }).await;
                     Ok(String::new())
                 }
                 "create" | "upsert" | "replace" | "delete" => write(world, etags, command).await,
@@ -80,6 +81,9 @@ impl Runner for Session {
                 "restart" => restart(world, command).await,
                 "purge" => purge(world, command).await,
                 "lag" => lag(world).await,
+                "timeline" => timeline(world).await,
+                "dryrun" => dry_run(world, command).await,
+                "explain" => explain(world, command).await,
                 "keys" => keys(world, command).await,
                 "ttl" => ttl_state(world),
                 other => Err(format!("unknown command {other}").into()),
@@ -286,6 +290,7 @@ async fn query(world: &World, command: &Command) -> Output {
         parameters: Vec::new(),
         cross_partition: true,
         scope: Scope::Container,
+        resume: None,
     };
     let (mut output, mut continuation) = (String::new(), None);
     loop {
@@ -402,6 +407,60 @@ async fn lag(world: &World) -> Output {
             "{}: {} items, {} s behind, {} purged",
             lag.container, lag.items, lag.secs, lag.purged
         )?;
+    }
+    Ok(output)
+}
+
+/// What expires when: expired already, and each second of the next hundred in which something does.
+async fn timeline(world: &World) -> Output {
+    let timeline = world.db.timeline(&world.container()).await?;
+    let mut output = String::new();
+    let mut line = |name: String, due: crate::Due| match due.total().items {
+        0 => Ok(()),
+        _ => writeln!(
+            output,
+            "{name}: {} by default, {} by own ttl",
+            due.inherited.items, due.own.items
+        ),
+    };
+    line("expired".into(), timeline.expired())?;
+    for secs in 0..100 {
+        let due = timeline.due(timeline.now.plus(secs), timeline.now.plus(secs + 1));
+        line(format!("in {} s", secs + 1), due)?;
+    }
+    assert!(timeline.is_exact());
+    Ok(output)
+}
+
+async fn dry_run(world: &World, command: &Command) -> Output {
+    let mut body = json!({});
+    set_default(&mut body, command.consume_args().next_pos());
+    let default = model::ttl::DefaultTtl::from_json(body.get("defaultTtl"))?;
+    let forecast = world.db.timeline(&world.container()).await?.forecast(default);
+    let items = |due: crate::Due| due.total().items;
+    Ok(format!(
+        "{} at once, {} within an hour, {} within a day, {} later",
+        items(forecast.at_once),
+        items(forecast.hour),
+        items(forecast.day),
+        items(forecast.later)
+    ))
+}
+
+async fn explain(world: &World, command: &Command) -> Output {
+    let mut output = String::new();
+    let mut args = command.consume_args();
+    while let Some(id) = args.next_pos() {
+        match world.db.explain(&world.container(), &super::key("p"), id).await {
+            Ok(found) => writeln!(
+                output,
+                "{id}: own {:?}, default {:?}, expires {:?}",
+                found.own,
+                found.default,
+                found.expires_at.map(|at| at.since(START))
+            )?,
+            Err(error) => writeln!(output, "{id}: {error}")?,
+        }
     }
     Ok(output)
 }
