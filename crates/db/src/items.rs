@@ -4,6 +4,7 @@
 //! the partition's writer ([`crate::writer`]), which decides.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use model::partition_key::{Component, PartitionKey};
@@ -399,6 +400,7 @@ impl Db {
 
     /// Books a client's charge.
     pub(crate) fn settle(&self, partition: &Partition, charge: RequestCharge) {
+        partition.spent_millis.fetch_add((charge.0 * 1e3) as u64, Ordering::Relaxed);
         if self.options.throttle {
             partition.bucket().spend(charge, self.clock.elapsed());
         }

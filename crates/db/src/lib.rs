@@ -79,7 +79,7 @@ pub use purge::{PurgeReport, TtlLag};
 pub use query::{QueryRequest, ResumeFilter};
 pub use resources::{Grant, Kind, Parent, Place, Resource};
 pub use settings::Settings;
-pub use throughput::{Migration, Offer, Throughput};
+pub use throughput::{Migration, Offer, Throughput, Usage};
 pub use timeline::{Due, Explanation, Forecast, Tally, Timeline};
 pub use writer::Outcome;
 

@@ -88,6 +88,10 @@ pub(crate) struct Partition {
     lsn: AtomicU64,
     bucket: Arc<Mutex<Bucket>>,
     pub purged: AtomicU64,
+    /// What clients have used since the start, in thousandths of a request unit.
+    pub spent_millis: AtomicU64,
+    /// Requests refused for want of request units since the start.
+    pub throttled: AtomicU64,
     /// What expires when, if somebody has asked.
     pub counts: CountsCell,
     purge_charge: Mutex<f64>,
@@ -112,6 +116,8 @@ impl Partition {
             lsn: AtomicU64::new(head.lsn),
             bucket,
             purged: AtomicU64::new(0),
+            spent_millis: AtomicU64::new(0),
+            throttled: AtomicU64::new(0),
             counts: CountsCell::default(),
             purge_charge: Mutex::new(0.0),
             reindexed_to: AtomicU64::new(0),
@@ -153,7 +159,10 @@ impl Partition {
 
     /// Lets a client's request begin, or says when to come again.
     pub fn admit(&self, at: Duration) -> Result<()> {
-        self.bucket().admit(at).map_err(|retry_after_ms| Error::Throttled { retry_after_ms })
+        self.bucket().admit(at).map_err(|retry_after_ms| {
+            self.throttled.fetch_add(1, Ordering::Relaxed);
+            Error::Throttled { retry_after_ms }
+        })
     }
 
     /// Books what the purge has done.
