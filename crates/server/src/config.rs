@@ -103,6 +103,9 @@ pub struct Serve {
         help_heading = "Keys"
     )]
     pub secondary_read_only_key: Option<String>,
+    /// Accept directory (AAD) tokens in the emulator's form, which carry an account key; they reach data but no definitions
+    #[arg(long, help_heading = "Keys")]
+    pub aad: bool,
 
     /// The clock that TTL goes by. A virtual one can be frozen and moved forward with POST /_admin/clock, so that a test can
     /// expire a ninety-day session in a millisecond
@@ -114,6 +117,9 @@ pub struct Serve {
     /// Refuse what the service's API for MongoDB refuses where Sidereal can do it: TTL indexes on other fields than _ts
     #[arg(long, help_heading = "Behaviour")]
     pub mongo_strict_cosmos: bool,
+    /// How many partitions a new container has [default: one for each 10,000 RU/s of its throughput]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100), help_heading = "Behaviour")]
+    pub partitions: Option<u32>,
     /// Refuse requests over the provisioned request units with 429, as the service does
     #[arg(long, help_heading = "Behaviour")]
     pub throttle: bool,
@@ -198,6 +204,9 @@ impl Serve {
             if let Some(key) = key {
                 keys = keys.with(key, access)?;
             }
+        }
+        if self.aad {
+            keys = keys.with_directory();
         }
         let hint = match primary == WELL_KNOWN_KEY {
             true => "the emulator's well-known key, C2y6…".to_owned(),

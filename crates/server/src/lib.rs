@@ -57,12 +57,9 @@ pub async fn serve(config: &Serve, stop: watch::Receiver<bool>) -> Result<()> {
         ClockKind::System => machine_clock.clone(),
         ClockKind::Virtual => Arc::new(VirtualClock::running()),
     };
-    let db = Db::open(
-        Arc::new(guarded),
-        clock,
-        db::Options { throttle: config.throttle, layouts: Some(mongo::layout::compile) },
-    )
-    .await?;
+    let (throttle, partitions) = (config.throttle, config.partitions);
+    let options = db::Options { throttle, partitions, layouts: Some(mongo::layout::compile) };
+    let db = Db::open(Arc::new(guarded), clock, options).await?;
     let identity = match (&config.tls_cert, &config.tls_key) {
         (Some(chain), Some(key)) => Identity::load(chain, key)?,
         _ if config.in_memory => Identity::in_memory(machine_clock.now())?,
@@ -74,6 +71,7 @@ pub async fn serve(config: &Serve, stop: watch::Receiver<bool>) -> Result<()> {
     };
     let front_end = Arc::new(FrontEnd::new(db.clone(), keys, machine_clock, options));
     let listeners = bind(config, &identity, &front_end).await?;
+    let sampling = tokio::spawn(keep_sampling(front_end.clone()));
     let address = listeners[0].address()?;
     let options = mongo::Options { strict_cosmos: config.mongo_strict_cosmos };
     let mongo = Arc::new(mongo::FrontEnd::new(db.clone(), config.mongo_keys()?, options));
@@ -96,6 +94,7 @@ pub async fn serve(config: &Serve, stop: watch::Receiver<bool>) -> Result<()> {
         serving.await.context("the listener has ended")?;
     }
     purging.abort();
+    sampling.abort();
     let failure = failed.borrow().clone();
     if let Some(failure) = failure {
         return Err(anyhow!(
@@ -264,6 +263,14 @@ const ERROR_WAIT: Duration = Duration::from_secs(5);
 
 /// How often the clock is stored while requests come in, so that it does not go back after a crash (R13).
 const CLOCK_WAIT: Duration = Duration::from_secs(5);
+
+/// Takes a sample for the portal's plots now and then.
+async fn keep_sampling(front_end: Arc<FrontEnd>) {
+    loop {
+        front_end.sample().await;
+        tokio::time::sleep(Duration::from_secs(cosmos::SAMPLE_SECS)).await;
+    }
+}
 
 /// Removes expired items for ever: when the next is due, or a write says sooner.
 pub async fn keep_purging(db: Db) {
