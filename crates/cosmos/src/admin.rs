@@ -151,6 +151,24 @@ fn write_metrics(
             )?;
         }
     }
+    let name = "sidereal_index_progress_percent";
+    writeln!(
+        out,
+        "# HELP {name} How much of the index follows the policy in force, while it is rebuilt.\n# TYPE {name} gauge"
+    )?;
+    for database in call.db.databases() {
+        for container in call.db.containers(&database.id).unwrap_or_default() {
+            let (progress, labels) =
+                (container.index_progress(), (label(&database.id), label(container.id())));
+            if progress < 100 {
+                writeln!(
+                    out,
+                    r#"{name}{{database="{}",container="{}"}} {progress}"#,
+                    labels.0, labels.1
+                )?;
+            }
+        }
+    }
     Ok(())
 }
 

@@ -179,6 +179,8 @@ pub(crate) struct PreparedBody {
     pub text: Bytes,
     pub own_ttl: Ttl,
     pub terms: Vec<Vec<u8>>,
+    /// The policy that the terms are of.
+    pub indexing_epoch: u64,
     pub unique: Vec<Vec<u8>>,
 }
 
@@ -202,7 +204,7 @@ impl PreparedBody {
         if text.len() > ITEM_BYTES_MAX {
             return Err(too_large());
         }
-        Ok(Self { text, own_ttl, terms, unique })
+        Ok(Self { text, own_ttl, terms, indexing_epoch: settings.indexing_epoch, unique })
     }
 }
 

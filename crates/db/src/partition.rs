@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 use crate::charge::{Bucket, RequestCharge};
 use crate::keys::PartitionId;
 use crate::ranges::Span;
+use crate::reindex::Reindexed;
 use crate::timeline::CountsCell;
 use crate::writer::Op;
 use crate::{Error, Result};
@@ -94,6 +95,8 @@ pub(crate) struct Partition {
     /// What expires when, if somebody has asked.
     pub counts: CountsCell,
     purge_charge: Mutex<f64>,
+    /// The rebuild of the index has passed all items before this one.
+    pub reindexed_to: AtomicU64,
 }
 
 impl Partition {
@@ -117,6 +120,7 @@ impl Partition {
             throttled: AtomicU64::new(0),
             counts: CountsCell::default(),
             purge_charge: Mutex::new(0.0),
+            reindexed_to: AtomicU64::new(0),
         };
         (partition, receiver)
     }
@@ -165,6 +169,12 @@ impl Partition {
     pub fn book_purge(&self, items: u64, charge: RequestCharge) {
         self.purged.fetch_add(items, Ordering::Relaxed);
         *lock(&self.purge_charge) += charge.0;
+        self.bucket().spend_spare(charge);
+    }
+
+    /// Books what the rebuild of the index has done.
+    pub fn book_reindex(&self, reindexed: &Reindexed, charge: RequestCharge) {
+        self.reindexed_to.store(reindexed.to, Ordering::Relaxed);
         self.bucket().spend_spare(charge);
     }
 

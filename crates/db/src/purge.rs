@@ -129,6 +129,9 @@ impl Db {
                 }
             }
         }
+        let reindex = self.reindex().await?;
+        report.more |= reindex.more;
+        report.throttled |= reindex.throttled;
         report.next_due = self.next_due().await?;
         Ok(report)
     }
