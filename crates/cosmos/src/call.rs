@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use db::{Container, Db, PageRequest, Scope, Throughput};
+use db::{Container, Db, Grant, PageRequest, Scope, Throughput};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use model::partition_key::{BadKey, PartitionKey};
 use model::resource::{ContainerRid, SessionToken};
@@ -32,10 +32,14 @@ pub(crate) struct Call<'r> {
     pub(crate) headers: &'r HeaderMap,
     /// Host and port that the client used.
     pub(crate) host: &'r str,
+    /// What follows the path's question mark.
+    pub(crate) query: &'r str,
     /// Where it comes from.
     pub(crate) peer: Peer,
     /// The whole body.
     pub(crate) body: Bytes,
+    /// What the caller is limited to, where a permission's token brought the request in. Its route has been checked.
+    pub(crate) grant: Option<Box<Grant>>,
 }
 
 /// What a POST to a feed is meant to do.
@@ -103,6 +107,12 @@ impl Call<'_> {
             }
             _ => Ok(()),
         }
+    }
+
+    /// A value of the query string, as it was sent.
+    pub(crate) fn query_value(&self, name: &str) -> Option<&str> {
+        let pairs = self.query.split('&').filter_map(|pair| pair.split_once('='));
+        pairs.filter(|(found, _)| *found == name).map(|(_, value)| value).next()
     }
 
     /// The text of a header.

@@ -11,6 +11,7 @@ use crate::answer::Answer;
 use crate::call::Call;
 use crate::error::{Failure, Result};
 use crate::feed;
+use crate::grants;
 use crate::headers::{self, Pen};
 
 /// The name of the array in feeds of items and rows.
@@ -100,10 +101,14 @@ async fn write(call: &mut Call<'_>, database: &str, container: &str, verb: Verb)
     if partition_key.is_none() && matches!(verb, Verb::Delete(_) | Verb::Patch(_)) {
         return Err(key_missing());
     }
+    let body = call.json_text()?;
+    if matches!(verb, Verb::Replace(_)) {
+        grants::check_name(call.grant.as_deref(), &body)?;
+    }
     let write = Write {
         verb,
         partition_key,
-        body: call.json_text()?,
+        body,
         if_match: call.if_match()?.map(str::to_owned),
         if_none_match: call.if_none_match()?.map(str::to_owned),
     };

@@ -225,7 +225,7 @@ fn split(argument: &Argument) -> (Option<&str>, &str) {
 }
 
 /// The authorization header of a request, as an SDK writes it.
-fn signature(key: &str, method: &str, path: &str, date: &str) -> String {
+pub(crate) fn signature(key: &str, method: &str, path: &str, date: &str) -> String {
     let path = path.split('?').next().unwrap();
     // Signed as what it is done to.
     let path = path.strip_suffix("/operations/partitionkeydelete").unwrap_or(path);

@@ -17,6 +17,7 @@ use crate::container::{Container, Runtime};
 use crate::keys::{Key, Meta, PartitionId};
 use crate::partition::Head;
 use crate::ranges::{Partitions, Span};
+use crate::resources::{Owner, Resources};
 use crate::settings::resource_id;
 use crate::throughput::{Offer, PARTITIONS_MAX, Throughput};
 use crate::writer::Op;
@@ -58,6 +59,7 @@ impl Database {
 pub(crate) struct Catalog {
     pub databases: HashMap<String, Entry>,
     pub offers: BTreeMap<u32, Arc<Offer>>,
+    pub resources: Resources,
     pub numbers: Numbers,
 }
 
@@ -100,7 +102,7 @@ impl Numbers {
 
 impl Catalog {
     /// A database by name, or by rid.
-    fn entry(&self, database: &str) -> Option<&Entry> {
+    pub(crate) fn entry(&self, database: &str) -> Option<&Entry> {
         self.databases.get(database).or_else(|| {
             let rid = DatabaseRid::parse(database)?;
             self.databases.values().find(|entry| entry.database.rid == rid)
@@ -114,7 +116,7 @@ impl Catalog {
 
 impl Entry {
     /// A container by name, or by rid.
-    fn container(&self, container: &str) -> Option<&Arc<Container>> {
+    pub(crate) fn container(&self, container: &str) -> Option<&Arc<Container>> {
         self.containers.get(container).or_else(|| {
             let rid = ContainerRid::parse(container)?;
             self.containers.values().find(|container| container.rid == rid)
@@ -176,6 +178,7 @@ impl Db {
         for container in entry.containers.values() {
             change.drop_container(container).await?;
         }
+        change.drop_resources(|owner| owner.is_in(entry.database.rid));
         change.drop_offer(&entry.database.rid.to_string());
         change.delete(Key::Database(entry.database.rid.0));
         change.catalog.databases.remove(&entry.database.id);
@@ -290,7 +293,8 @@ impl Db {
         let change = self.change_catalog().await;
         let old = self.container(database, container)?;
         check_version(old.etag, if_match)?;
-        let settings = old.settings.replaced_by(body, self.options.layouts)?;
+        let epoch = change.epoch();
+        let settings = old.settings.replaced_by(body, self.options.layouts, epoch)?;
         change.replace_container(&old, settings).await
     }
 
@@ -305,7 +309,29 @@ impl Db {
         let old = self.container(database, container)?;
         let mut body = old.settings.json.clone();
         edit(&mut body);
-        let settings = old.settings.replaced_as(Value::Object(body), self.options.layouts)?;
+        let epoch = change.epoch();
+        let body = Value::Object(body);
+        let settings = old.settings.replaced_as(body, self.options.layouts, epoch)?;
+        change.replace_container(&old, settings).await
+    }
+
+    /// Gives a container of documents another name within its database.
+    pub async fn rename_collection(
+        &self,
+        database: &str,
+        container: &str,
+        to: &str,
+    ) -> Result<Arc<Container>> {
+        let mut change = self.change_catalog().await;
+        let old = self.container(database, container)?;
+        let mut body = old.settings.json.clone();
+        body.insert("id".into(), to.into());
+        let settings = Settings::stored(&Value::Object(body), self.options.layouts)?;
+        let entry = change.catalog.databases.get_mut(&old.database_id).ok_or(Error::NotFound)?;
+        if entry.containers.contains_key(to) {
+            return Err(Error::Exists);
+        }
+        entry.containers.remove(container);
         change.replace_container(&old, settings).await
     }
 
@@ -360,6 +386,11 @@ pub(crate) struct Change<'a> {
 }
 
 impl Change<'_> {
+    /// The number of this change, once it is stamped.
+    fn epoch(&self) -> u64 {
+        self.catalog.numbers.lsn + 1
+    }
+
     /// The version and time of what this change makes.
     pub fn stamp(&mut self) -> (Etag, Timestamp) {
         self.catalog.numbers.lsn += 1;
@@ -431,8 +462,10 @@ impl Change<'_> {
                 closed.await.map_err(|_| Error::Stopping)?;
             }
             self.delete(Key::Head(partition.id));
+            self.delete(Key::Reindex(partition.id));
         }
         let number = container.rid.number;
+        self.drop_resources(|owner| owner == Owner::Container(container.rid));
         self.drop_offer(&container.rid.to_string());
         self.delete(Key::Container(number));
         self.put_bytes(Key::Dropped(number), Vec::new());
@@ -488,7 +521,7 @@ pub(crate) fn encode_container(container: &Container, ttl: TtlState) -> Value {
     json!({
         "database": container.rid.database.0,
         "settings": container.settings.json,
-        "indexingChanged": container.settings.indexing_changed,
+        "indexing": container.settings.rebuild_json(),
         "partitions": partitions,
         "partitionsGone": gone,
         "partitionsVersion": container.partitions.version,

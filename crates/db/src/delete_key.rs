@@ -102,7 +102,7 @@ impl Db {
         let notes = self
             .engine
             .snapshot()
-            .scan(Family::Catalog, catalog_range(6), Direction::Forward, usize::MAX)
+            .scan(Family::Catalog, catalog_range(8), Direction::Forward, usize::MAX)
             .await?;
         for (row, bound) in notes {
             let number = |at: usize| row.get(at..at + 4)?.try_into().ok().map(u32::from_be_bytes);

@@ -7,8 +7,10 @@
 //!          03 offer                             throughput
 //!          04 container                         a dropped container whose data is still being removed
 //!          05 container partition               the partition's head
-//!          06 container partition key           -> lsn: items of the key up to this change are being deleted
-//!          07 container partition               a partition whose data is to be removed: a split's parent, or what one has left
+//!          06 resource                          a user, permission, encryption key or script
+//!          07 container partition               how far its index is rebuilt
+//!          08 container partition key           -> lsn: items of the key up to this change are being deleted
+//!          09 container partition               a partition whose data is to be removed: a split's parent, or what one has left
 //! id       container partition key id           -> ordinal
 //! item     container partition ordinal          -> record
 //! feed     container partition lsn ordinal      -> when, whether the item has an own ttl, bytes
@@ -16,7 +18,7 @@
 //! expiry   container partition instant ordinal  -> lsn, bytes    (items with an own ttl > 0 only)
 //! index    container partition 01 key ordinal   the items of a partition key, in order
 //!          container partition 02 n key values  -> ordinal        unique keys
-//!          container partition 03 path value ordinal              index terms
+//!          container partition 03 path value ordinal              index terms: paths, shapes, composites
 //! ```
 
 use bytes::Bytes;
@@ -54,6 +56,8 @@ pub(crate) enum Key<'a> {
     Offer(u32),
     Dropped(u32),
     Head(PartitionId),
+    Resource(u32),
+    Reindex(PartitionId),
     Deletion { partition: PartitionId, key: &'a [u8] },
     Abandoned(PartitionId),
     Id { partition: PartitionId, name: &'a [u8] },
@@ -80,6 +84,8 @@ impl Key<'_> {
             | Self::Offer(_)
             | Self::Dropped(_)
             | Self::Head(_)
+            | Self::Resource(_)
+            | Self::Reindex(_)
             | Self::Deletion { .. }
             | Self::Abandoned(_) => Family::Catalog,
             Self::Id { .. } => Family::Id,
@@ -98,9 +104,11 @@ impl Key<'_> {
             Self::Container(number) => catalog_key(2, number),
             Self::Offer(number) => catalog_key(3, number),
             Self::Dropped(number) => catalog_key(4, number),
-            Self::Head(partition) => partition_key_of(5, partition, &[]),
-            Self::Deletion { partition, key } => partition_key_of(6, partition, key),
-            Self::Abandoned(partition) => partition_key_of(7, partition, &[]),
+            Self::Head(partition) => partition_key(5, partition, &[]),
+            Self::Resource(number) => catalog_key(6, number),
+            Self::Reindex(partition) => partition_key(7, partition, &[]),
+            Self::Deletion { partition, key } => partition_key(8, partition, key),
+            Self::Abandoned(partition) => partition_key(9, partition, &[]),
             Self::Id { partition, name } => in_partition(partition, name.len()).rest(name).take(),
             Self::Item { partition, ordinal } => in_partition(partition, 8).u64(ordinal).take(),
             Self::Feed { partition, lsn, ordinal } => {
@@ -125,7 +133,7 @@ impl Key<'_> {
     }
 }
 
-/// All catalog keys of one kind: databases 1, containers 2, offers 3, dropped 4, heads 5, deletions 6, abandoned partitions 7.
+/// All catalog keys of one kind, by the numbers above.
 pub(crate) fn catalog_range(kind: u8) -> std::ops::Range<Bytes> {
     Bytes::copy_from_slice(&[kind])..Bytes::copy_from_slice(&[kind + 1])
 }
@@ -259,7 +267,7 @@ fn catalog_key(kind: u8, number: u32) -> Bytes {
 }
 
 /// The catalog's key of a partition.
-fn partition_key_of(kind: u8, partition: PartitionId, rest: &[u8]) -> Bytes {
+fn partition_key(kind: u8, partition: PartitionId, rest: &[u8]) -> Bytes {
     let mut key = Writer::append_to(Vec::with_capacity(9 + rest.len()));
     key.u8(kind).u32(partition.container).u32(partition.partition).rest(rest);
     key.into_inner().into()

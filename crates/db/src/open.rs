@@ -21,6 +21,7 @@ use crate::names::Names;
 use crate::partition::Head;
 use crate::purge::Alarm;
 use crate::ranges::{Partitions, Span};
+use crate::resources::Resource;
 use crate::throughput::Offer;
 use crate::writer::Op;
 use crate::{Db, Error, Options, Result, Settings};
@@ -130,6 +131,12 @@ impl Db {
                 .ok_or_else(|| corrupt("an offer", "it cannot be read"))?;
             catalog.offers.insert(number, Arc::new(offer));
         }
+        for (number, row) in rows(snapshot, 6).await? {
+            let resource = Resource::decode(number, &row)
+                .ok_or_else(|| corrupt("a user, permission, key or script", "it cannot be read"))?;
+            let place = catalog.resources.entry((resource.owner, resource.kind)).or_default();
+            place.insert(resource.id.clone(), Arc::new(resource));
+        }
         for (number, row) in rows(snapshot, 2).await? {
             let container = self.load_container(snapshot, &catalog, number, &row).await?;
             let entry = catalog.databases.get_mut(&container.database_id);
@@ -152,7 +159,7 @@ impl Db {
         let owner = catalog.databases.values().find(|entry| entry.database.rid == database);
         let owner = owner.ok_or_else(|| corrupt("a container", "its database is missing"))?;
         let mut settings = Settings::stored(&row["settings"], self.options.layouts)?;
-        settings.indexing_changed = row["indexingChanged"].as_bool().ok_or_else(unreadable)?;
+        settings.resume_rebuild(&row["indexing"])?;
         let settings = Arc::new(settings);
         let ts = Timestamp(field("ts")?);
         let ttl = TtlState {

@@ -76,6 +76,8 @@ impl Db {
                 change.delete(Key::Abandoned(*id));
             }
             change.delete(Key::Head(parent.id));
+            // The children's index is rebuilt from their first item on, if it has to be.
+            change.delete(Key::Reindex(parent.id));
             change.put_bytes(Key::Abandoned(parent.id), Vec::new());
             change.put(Key::Container(old.rid.number), &encode_container(&new, old.ttl()));
             change.show(&new)?;
@@ -168,7 +170,7 @@ impl Db {
         let Ok(_no_split) = self.catalog_lock.try_lock() else { return Ok(false) };
         let snapshot = self.engine.snapshot();
         let rows = snapshot
-            .scan(Family::Catalog, catalog_range(7), Direction::Forward, BATCH_RECORDS_MAX)
+            .scan(Family::Catalog, catalog_range(9), Direction::Forward, BATCH_RECORDS_MAX)
             .await?;
         for (row, _) in rows {
             let number = |at: usize| row.get(at..at + 4)?.try_into().ok().map(u32::from_be_bytes);
