@@ -32,6 +32,8 @@ pub(crate) struct Call<'r> {
     pub(crate) headers: &'r HeaderMap,
     /// Host and port that the client used.
     pub(crate) host: &'r str,
+    /// What follows the path's question mark.
+    pub(crate) query: &'r str,
     /// Where it comes from.
     pub(crate) peer: Peer,
     /// The whole body.
@@ -105,6 +107,12 @@ impl Call<'_> {
             }
             _ => Ok(()),
         }
+    }
+
+    /// A value of the query string, as it was sent.
+    pub(crate) fn query_value(&self, name: &str) -> Option<&str> {
+        let pairs = self.query.split('&').filter_map(|pair| pair.split_once('='));
+        pairs.filter(|(found, _)| *found == name).map(|(_, value)| value).next()
     }
 
     /// The text of a header.

@@ -26,6 +26,7 @@ mod grants;
 #[cfg(test)]
 mod grants_tests;
 mod headers;
+mod history;
 mod items;
 mod lanes;
 mod listener;
@@ -34,6 +35,7 @@ mod offers;
 mod path;
 mod patience;
 mod pkranges;
+mod portal;
 mod query;
 mod resources;
 mod routes;
@@ -57,12 +59,14 @@ use model::clock::Clock;
 
 pub use auth::{Access, BadKey, Keys, WELL_KNOWN_KEY};
 pub use call::Peer;
+pub use history::SAMPLE_SECS;
 pub use listener::{Limits, Listener};
 
 use answer::Answer;
 use auth::{Caller, Signed};
 use call::Call;
 use error::{Failure, Result};
+use history::History;
 use metrics::Metrics;
 use path::Decoded;
 
@@ -83,14 +87,15 @@ pub struct FrontEnd {
     clock: Arc<dyn Clock>,
     options: Options,
     metrics: Metrics,
+    history: History,
     stopping: AtomicBool,
 }
 
 impl FrontEnd {
     /// The front end of `db`. Signatures are dated by `clock`.
     pub fn new(db: Db, keys: Keys, clock: Arc<dyn Clock>, options: Options) -> Self {
-        let metrics = Metrics::default();
-        Self { db, keys, clock, options, metrics, stopping: AtomicBool::new(false) }
+        let (metrics, history) = (Metrics::default(), History::default());
+        Self { db, keys, clock, options, metrics, history, stopping: AtomicBool::new(false) }
     }
 
     /// Answers one request.
@@ -163,6 +168,7 @@ impl FrontEnd {
             method: &head.method,
             headers: &head.headers,
             host: host(head),
+            query: head.uri.query().unwrap_or_default(),
             peer,
             body,
             grant,

@@ -296,7 +296,8 @@ impl Db {
         let change = self.change_catalog().await;
         let old = self.container(database, container)?;
         check_version(old.etag, if_match)?;
-        let settings = old.settings.replaced_by(body, self.options.layouts)?;
+        let epoch = change.epoch();
+        let settings = old.settings.replaced_by(body, self.options.layouts, epoch)?;
         change.replace_container(&old, settings).await
     }
 
@@ -311,7 +312,9 @@ impl Db {
         let old = self.container(database, container)?;
         let mut body = old.settings.json.clone();
         edit(&mut body);
-        let settings = old.settings.replaced_as(Value::Object(body), self.options.layouts)?;
+        let epoch = change.epoch();
+        let body = Value::Object(body);
+        let settings = old.settings.replaced_as(body, self.options.layouts, epoch)?;
         change.replace_container(&old, settings).await
     }
 
@@ -366,6 +369,11 @@ pub(crate) struct Change<'a> {
 }
 
 impl Change<'_> {
+    /// The number of this change, once it is stamped.
+    fn epoch(&self) -> u64 {
+        self.catalog.numbers.lsn + 1
+    }
+
     /// The version and time of what this change makes.
     pub fn stamp(&mut self) -> (Etag, Timestamp) {
         self.catalog.numbers.lsn += 1;
@@ -429,6 +437,7 @@ impl Change<'_> {
                 closed.await.map_err(|_| Error::Stopping)?;
             }
             self.delete(Key::Head(partition.id));
+            self.delete(Key::Reindex(partition.id));
         }
         let number = container.rid.number;
         self.drop_resources(|owner| owner == Owner::Container(container.rid));
@@ -487,7 +496,7 @@ pub(crate) fn encode_container(container: &Container, ttl: TtlState) -> Value {
     json!({
         "database": container.rid.database.0,
         "settings": container.settings.json,
-        "indexingChanged": container.settings.indexing_changed,
+        "indexing": container.settings.rebuild_json(),
         "partitions": partitions,
         "partitionsGone": gone,
         "partitionsVersion": container.partitions.version,

@@ -69,7 +69,9 @@ pub async fn run(
                 continue;
             }
         };
-        settings.indexing_changed = row["indexingChanged"].as_bool().unwrap_or(true);
+        if let Err(error) = settings.resume_rebuild(&row["indexing"]) {
+            report.problem(format!("container {container}: {error}"));
+        }
         let Some(spans) = Span::decode_all(&row["partitions"]) else {
             report.problem(format!("container {container}: its partitions cannot be read"));
             continue;
@@ -193,8 +195,8 @@ impl Check<'_> {
         wanted.extend(
             unique.iter().map(|suffix| (Key::Unique { partition, suffix }, "a unique key entry")),
         );
-        // After a change of policy old items may lack terms until they are written again.
-        let terms = terms.iter().filter(|_| !self.settings.indexing_changed);
+        // While the index is rebuilt, items may lack terms.
+        let terms = terms.iter().filter(|_| self.settings.is_indexed());
         wanted.extend(terms.map(|term| (Key::Term { partition, term, ordinal }, "an index term")));
         let mut missing = Vec::new();
         for (key, what) in wanted {

@@ -176,7 +176,7 @@ impl PreparedBody {
     pub(crate) fn document(text: Bytes, description: Description) -> Self {
         let Description { own_ttl, mut terms, unique } = description;
         terms.sort_unstable();
-        Self { text, own_ttl, terms, unique }
+        Self { text, own_ttl, terms, indexing_epoch: 0, unique }
     }
 }
 

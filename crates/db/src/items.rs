@@ -4,6 +4,7 @@
 //! the partition's writer ([`crate::writer`]), which decides.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use model::partition_key::{Component, PartitionKey};
@@ -178,6 +179,8 @@ pub(crate) struct PreparedBody {
     pub text: Bytes,
     pub own_ttl: Ttl,
     pub terms: Vec<Vec<u8>>,
+    /// The policy that the terms are of.
+    pub indexing_epoch: u64,
     pub unique: Vec<Vec<u8>>,
 }
 
@@ -201,7 +204,7 @@ impl PreparedBody {
         if text.len() > ITEM_BYTES_MAX {
             return Err(too_large());
         }
-        Ok(Self { text, own_ttl, terms, unique })
+        Ok(Self { text, own_ttl, terms, indexing_epoch: settings.indexing_epoch, unique })
     }
 }
 
@@ -397,6 +400,7 @@ impl Db {
 
     /// Books a client's charge.
     pub(crate) fn settle(&self, partition: &Partition, charge: RequestCharge) {
+        partition.spent_millis.fetch_add((charge.0 * 1e3) as u64, Ordering::Relaxed);
         if self.options.throttle {
             partition.bucket().spend(charge, self.clock.elapsed());
         }

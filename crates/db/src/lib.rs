@@ -18,7 +18,8 @@
 //!
 //! # A query
 //!
-//! 1. [`Db::query`] compiles the text; [`access::Access::choose`] turns the plan's conditions into ranges of index terms.
+//! 1. [`Db::query`] compiles the text; [`access::Access::choose`] turns the plan's conditions into ranges of index terms, and
+//!    [`order::Order::choose`] finds an index that holds the order it asks for.
 //! 2. [`fan::Fan`] goes from partition to partition of the scope; in each, [`scan::ItemScan`] reads pages of one snapshot and drops the
 //!    dead. The pipeline takes the living until the page is full.
 //! 3. The continuation names the last row, not a count.
@@ -42,6 +43,7 @@ pub mod items;
 mod keys;
 mod names;
 mod open;
+mod order;
 mod partition;
 pub mod patch;
 mod policies;
@@ -49,6 +51,7 @@ pub mod purge;
 pub mod query;
 mod ranges;
 mod record;
+mod reindex;
 pub mod resources;
 mod scan;
 pub mod settings;
@@ -76,7 +79,7 @@ pub use purge::{PurgeReport, TtlLag};
 pub use query::{QueryRequest, ResumeFilter};
 pub use resources::{Grant, Kind, Parent, Place, Resource};
 pub use settings::Settings;
-pub use throughput::{Migration, Offer, Throughput};
+pub use throughput::{Migration, Offer, Throughput, Usage};
 pub use timeline::{Due, Explanation, Forecast, Tally, Timeline};
 pub use writer::Outcome;
 

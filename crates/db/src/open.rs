@@ -157,7 +157,7 @@ impl Db {
         let owner = catalog.databases.values().find(|entry| entry.database.rid == database);
         let owner = owner.ok_or_else(|| corrupt("a container", "its database is missing"))?;
         let mut settings = Settings::stored(&row["settings"], self.options.layouts)?;
-        settings.indexing_changed = row["indexingChanged"].as_bool().ok_or_else(unreadable)?;
+        settings.resume_rebuild(&row["indexing"])?;
         let settings = Arc::new(settings);
         let ts = Timestamp(field("ts")?);
         let ttl = TtlState {

@@ -501,8 +501,8 @@ mod tests {
             }))
         };
         let old = Settings::parse(&with(100, "flat")).unwrap();
-        old.replaced_by(&with(100, "flat"), None).unwrap();
-        let refusal = |body| old.replaced_by(&body, None).unwrap_err().to_string();
+        old.replaced_by(&with(100, "flat"), None, 1).unwrap();
+        let refusal = |body| old.replaced_by(&body, None, 1).unwrap_err().to_string();
         assert!(refusal(with(101, "flat")).starts_with("Paths in existing embedding policy"));
         assert!(
             refusal(with(100, "diskANN")).starts_with("Paths in existing vector indexing policy")

@@ -12,7 +12,7 @@ use query::{Compiled, Context, Flow, Pipeline, Plan, Position, Progress, Rows};
 use serde_json::{Value, json};
 
 use crate::charge;
-use crate::fan::{self, Fan};
+use crate::fan::{self, Fan, Way, Wish};
 use crate::items::{PAGE_BYTES_MAX, Page, PageRequest, ReadOptions, Scope, check_sessions};
 use crate::ranges::{Left, Places, Target, invalid_token};
 use crate::{Container, Db, Error, Reply, Result};
@@ -104,13 +104,21 @@ impl Db {
                     targets.retain(|target| keys.iter().any(|key| hold(target, key)));
                 }
             }
-            let run = Run::new(self, compiled, query, page)?;
-            let places = run.places();
-            let fan = Fan::new(self, container, &targets, scope, &places)?;
-            let mut fan = fan.by_index(plan.condition);
-            let page = run.page(&mut fan).await;
-            charge.0 = self.settle_all(&fan).0.max(charge.0);
-            page
+            let mut may_order = !replays(&compiled);
+            loop {
+                let run = Run::new(self, compiled.clone(), query, page)?;
+                let mut fan = Fan::new(self, container, &targets, scope, &run.places())?;
+                let last = run.before.last.clone();
+                let wish = Wish { query: &compiled, plan: &plan, last: last.as_ref(), may_order };
+                let way = fan.choose(&wish).await?;
+                let counted = if plan.counts_only { fan.count(&plan).await? } else { 0 };
+                let page = run.page(&mut fan, way, counted).await;
+                charge.0 = self.settle_all(&fan).0.max(charge.0);
+                match page? {
+                    Some(page) => return Ok(page),
+                    None => may_order = false,
+                }
+            }
         }
         .await;
         Reply { result, charge, session, other_sessions }
@@ -193,10 +201,16 @@ impl Db {
     }
 }
 
+/// A walk in order gives up after so many items if less than one in [`HIT_RATE`] of them made a row: reading all and sorting is then less
+/// work.
+const PATIENCE: usize = 4_096;
+const HIT_RATE: usize = 64;
+
 /// One page of a query.
 struct Run {
     compiled: Arc<Compiled>,
     pipeline: Pipeline,
+    context: Context,
     /// Whether each page begins with the first item again.
     replays: bool,
     fingerprint: u32,
@@ -235,6 +249,7 @@ impl Run {
         }
         Ok(Self {
             pipeline: Pipeline::new(compiled.clone(), &context),
+            context,
             replays,
             compiled,
             fingerprint,
@@ -256,7 +271,20 @@ impl Run {
         }
     }
 
-    async fn page(mut self: Run, fan: &mut Fan<'_>) -> Result<Page> {
+    /// The page, with so many items counted beforehand; `None` if the items should come another way.
+    async fn page(
+        mut self: Run,
+        fan: &mut Fan<'_>,
+        way: Way,
+        counted: u64,
+    ) -> Result<Option<Page>> {
+        if way == Way::InOrder {
+            let context = Context { sorted_input: true, ..self.context.clone() };
+            self.pipeline = Pipeline::new(self.compiled.clone(), &context);
+        }
+        if counted > 0 {
+            self.pipeline.push_count(counted);
+        }
         let mut beyond = 0;
         'scan: while self.compiled.reads_items() {
             let items = fan.next().await?;
@@ -272,14 +300,19 @@ impl Run {
                 let flow = self.pipeline.push(&item.record.body, number)?;
                 let rows = self.pipeline.take_rows();
                 let given = self.rows.len();
-                self.take(&rows, Some((left, item.ordinal)));
-                if self.rows.len() > given {
+                self.take(&rows, Some((left, item.ordinal)).filter(|_| way == Way::ByAge));
+                if self.rows.len() > given && way == Way::ByAge {
                     // The item may have more rows.
                     self.place = Some((stop, item.ordinal - 1));
                 }
                 if flow != Flow::More || self.full {
                     break 'scan;
                 }
+            }
+            let passed = self.pipeline.progress().skipped - self.before.progress.skipped;
+            let (items, hits) = (fan.items(), self.rows.len() + passed as usize);
+            if way == Way::InOrder && items > PATIENCE && hits < items / HIT_RATE {
+                return Ok(None);
             }
             // A full page looks a little further, so that the last one need not be an empty one.
             if self.rows.len() == self.rows_max {
@@ -304,7 +337,7 @@ impl Run {
             let progress = Progress { skipped: self.pipeline.progress().skipped, given };
             Token { progress, last: Some(last), places }.text(self.fingerprint)
         });
-        Ok(Page { rows: self.rows, continuation })
+        Ok(Some(Page { rows: self.rows, continuation }))
     }
 
     /// Takes rows until the page is full; those of a stream come with their item, and what was left of its partition.

@@ -1,5 +1,6 @@
 //! Offers: the throughput that databases and containers are provisioned with.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use model::clock::Timestamp;
@@ -9,7 +10,7 @@ use serde_json::{Map, Value, json};
 use crate::catalog::{Catalog, Change, with_system_properties};
 use crate::charge::Bucket;
 use crate::keys::Key;
-use crate::{Db, Error, Result};
+use crate::{Container, Db, Error, Result};
 
 /// Provisioned throughput, in request units a second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,6 +112,25 @@ pub struct Offer {
     pub etag: Etag,
     /// When it was last changed.
     pub ts: Timestamp,
+}
+
+/// What a container holds and has used.
+#[derive(Clone, Debug)]
+pub struct Usage {
+    /// The database's name.
+    pub database: String,
+    /// The container's name.
+    pub container: String,
+    /// Items in storage, expired ones included until they are purged.
+    pub items: u64,
+    /// Bytes of their bodies.
+    pub bytes: u64,
+    /// Request units that clients have used since the start.
+    pub charge: f64,
+    /// Requests refused for want of request units since the start.
+    pub throttled: u64,
+    /// Request units that the purge may use now; `None` has no limit.
+    pub spare: Option<f64>,
 }
 
 /// What an offer replace may change beyond the number.
@@ -239,6 +259,35 @@ impl Db {
     /// All offers.
     pub fn offers(&self) -> Vec<Arc<Offer>> {
         self.catalog.load().offers.values().cloned().collect()
+    }
+
+    /// What each container holds and has used since the start.
+    pub fn usage(&self) -> Vec<Usage> {
+        let catalog = self.catalog.load();
+        let mut all: Vec<_> =
+            catalog.containers().map(|container| self.usage_of(container)).collect();
+        all.sort_by(|a, b| (&a.database, &a.container).cmp(&(&b.database, &b.container)));
+        all
+    }
+
+    /// What one container holds and has used since the start.
+    pub fn usage_of(&self, container: &Container) -> Usage {
+        let (items, bytes) = container.usage();
+        let mut usage = Usage {
+            database: container.database_id.clone(),
+            container: container.id().to_owned(),
+            items,
+            bytes,
+            charge: 0.0,
+            throttled: 0,
+            spare: None,
+        };
+        for partition in &container.partitions.all {
+            usage.charge += partition.spent_millis.load(Ordering::Relaxed) as f64 / 1e3;
+            usage.throttled += partition.throttled.load(Ordering::Relaxed);
+            usage.spare = partition.bucket().spare(self.clock.elapsed());
+        }
+        usage
     }
 
     /// One offer by its rid.

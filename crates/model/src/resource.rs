@@ -106,6 +106,11 @@ impl ChildRid {
         (u64::from(partition) << ORDINAL_BITS) | ordinal
     }
 
+    /// The ordinal in a number that [`ChildRid::number`] has made.
+    pub fn ordinal(number: u64) -> u64 {
+        number & ((1 << ORDINAL_BITS) - 1)
+    }
+
     /// Reads the rid of an item: its container, partition and ordinal.
     pub fn parse_item(text: &str) -> Option<(ContainerRid, u32, u64)> {
         let bytes = bytes_of(text)?;

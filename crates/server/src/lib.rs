@@ -71,6 +71,7 @@ pub async fn serve(config: &Serve, stop: watch::Receiver<bool>) -> Result<()> {
     };
     let front_end = Arc::new(FrontEnd::new(db.clone(), keys, machine_clock, options));
     let listeners = bind(config, &identity, &front_end).await?;
+    let sampling = tokio::spawn(keep_sampling(front_end.clone()));
     let address = listeners[0].address()?;
     announce(config, &identity, &key_hint, address);
 
@@ -83,6 +84,7 @@ pub async fn serve(config: &Serve, stop: watch::Receiver<bool>) -> Result<()> {
         serving.await.context("the listener has ended")?;
     }
     purging.abort();
+    sampling.abort();
     let failure = failed.borrow().clone();
     if let Some(failure) = failure {
         return Err(anyhow!(
@@ -207,6 +209,14 @@ const ERROR_WAIT: Duration = Duration::from_secs(5);
 
 /// How often the clock is stored while requests come in, so that it does not go back after a crash (R13).
 const CLOCK_WAIT: Duration = Duration::from_secs(5);
+
+/// Takes a sample for the portal's plots now and then.
+async fn keep_sampling(front_end: Arc<FrontEnd>) {
+    loop {
+        front_end.sample().await;
+        tokio::time::sleep(Duration::from_secs(cosmos::SAMPLE_SECS)).await;
+    }
+}
 
 /// Removes expired items for ever: when the next is due, or a write says sooner.
 pub async fn keep_purging(db: Db) {
