@@ -97,11 +97,10 @@ impl Engine {
         let mut any = false;
         while self.runtime.is_job_pending() {
             any = true;
-            if self.runtime.execute_pending_job().is_err() {
-                if self.stopped.load(Ordering::Relaxed) {
-                    return Err(Error::Time);
-                }
-                // What a job throws is the business of its promise, which the prelude watches.
+            // What a job throws is the business of its promise, which the prelude watches.
+            let threw = self.runtime.execute_pending_job().is_err();
+            if threw && self.stopped.load(Ordering::Relaxed) {
+                return Err(Error::Time);
             }
         }
         Ok(any)
