@@ -1,4 +1,4 @@
-//! Resources of the service that Sidereal does not have yet: scripts, users, permissions and the like.
+//! Resources of the service that are never there: conflicts (one region writes, so there are none), schemas, types; and direct mode.
 //!
 //! Their lists are empty where their owner exists, so that tools which show an account can do so. Everything else is a clear refusal.
 
@@ -10,13 +10,7 @@ use crate::error::{Failure, Result};
 use crate::feed::{self, charged};
 
 /// What is under a database or a container, its name in feeds, and what people call it.
-const KINDS: [(&str, &str, &str); 9] = [
-    ("users", "Users", "users"),
-    ("permissions", "Permissions", "permissions"),
-    ("clientencryptionkeys", "ClientEncryptionKeys", "client encryption keys"),
-    ("sprocs", "StoredProcedures", "stored procedures"),
-    ("triggers", "Triggers", "triggers"),
-    ("udfs", "UserDefinedFunctions", "user-defined functions"),
+const KINDS: [(&str, &str, &str); 3] = [
     ("conflicts", "Conflicts", "conflicts"),
     ("schemas", "Schemas", "schemas"),
     ("udts", "UserDefinedTypes", "user-defined types"),

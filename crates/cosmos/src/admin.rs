@@ -6,6 +6,12 @@
 //! | `GET /_admin/clock` | `{"mode": "system" or "virtual", "now": unix seconds, "frozen": bool}` |
 //! | `POST /_admin/clock` | moves a virtual clock: `{"advance": secs}`, `{"set": unix seconds}`, `{"freeze": bool}`, or several of them |
 //! | `GET /_admin/ttl` | how far the purge is behind, container by container |
+//! | `GET /_admin/ttl/dbs/{db}/colls/{c}` | what expires when: the next 60 minutes, 48 hours, 30 days; what is expired, never expires; the purge ([`timeline`]) |
+//! | `GET /_admin/ttl/dbs/{db}/colls/{c}?default=n` | the same with a dry run of another default: n, `-1` or `off` |
+//! | `GET /_admin/explain/dbs/{db}/colls/{c}/docs/{id}` | an item's effective ttl, where it comes from, and when it ends |
+//! | `GET /_admin/explain/dbs/{db}/colls/{c}/docs` | a page of items with the same; pages as the list of items does |
+//! | `GET /_admin/status` | health, engine, disk, memory, connections, request units, containers, slow queries ([`status`]) |
+//! | `GET /_admin/history` | the last hour, a sample every ten seconds |
 //! | `POST /_admin/purge` | removes what is expired now, whatever it costs |
 //!
 //! A POST answers when the purge has settled, and says how many items went. The clock never goes back (R13).
@@ -13,6 +19,9 @@
 //! Who may: whoever has an account key, as a signature like any other request's or as `Authorization: Bearer <key>`; a
 //! read-only key may read. `/metrics` alone is open to this machine while the account has the well-known key. `/_health` and
 //! `/_ready` are open to all: a supervisor has no key, and they tell nothing.
+
+pub(crate) mod status;
+pub(crate) mod timeline;
 
 use bytes::Bytes;
 use db::TtlLag;
@@ -140,6 +149,24 @@ fn write_metrics(
                 r#"{name}{{database="{database}",container="{container}"}} {}"#,
                 value(lag)
             )?;
+        }
+    }
+    let name = "sidereal_index_progress_percent";
+    writeln!(
+        out,
+        "# HELP {name} How much of the index follows the policy in force, while it is rebuilt.\n# TYPE {name} gauge"
+    )?;
+    for database in call.db.databases() {
+        for container in call.db.containers(&database.id).unwrap_or_default() {
+            let (progress, labels) =
+                (container.index_progress(), (label(&database.id), label(container.id())));
+            if progress < 100 {
+                writeln!(
+                    out,
+                    r#"{name}{{database="{}",container="{}"}} {progress}"#,
+                    labels.0, labels.1
+                )?;
+            }
         }
     }
     Ok(())

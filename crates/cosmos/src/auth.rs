@@ -5,7 +5,7 @@
 //! Signatures and bearer keys are compared in constant time.
 //!
 //! The date is compared with the machine's clock, never with the virtual one: a client whose test has moved Sidereal's
-//! clock by ninety days still signs with its own.
+//! clock by ninety days still signs with its own. Tokens of permissions and of a directory are in [`tokens`].
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -18,6 +18,7 @@ use crate::date::{self, HttpDate};
 use crate::error::{Failure, Result};
 use crate::headers;
 use crate::path::unescape;
+use crate::tokens;
 
 /// The key of Microsoft's emulator, which every tutorial and connection string for local work has.
 pub const WELL_KNOWN_KEY: &str =
@@ -29,8 +30,9 @@ const LIFETIME_SECS: u64 = 900;
 /// How far a client's clock may be off.
 const SKEW_SECS: u64 = 900;
 
-/// The longest authorization header of a key.
+/// The longest authorization headers: of a key, and of the token of a permission or directory.
 const HEADER_MAX: usize = 1024;
+const TOKEN_HEADER_MAX: usize = 16 << 10;
 
 /// What a request's credentials allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,14 +43,29 @@ pub enum Access {
     ReadOnly,
 }
 
+/// Whose request it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Caller {
+    /// One who has an account key.
+    Key(Access),
+    /// One who has the token of the permission with this rid.
+    Permission(String),
+    /// One whom a directory vouches for: data, but no definitions.
+    Directory,
+}
+
 /// The account's keys.
 pub struct Keys {
     keys: Vec<Key>,
     well_known: bool,
+    /// Whether the emulator's form of directory tokens is accepted.
+    directory: bool,
 }
 
 struct Key {
     hmac: hmac::Key,
+    /// The key's own text: directory tokens of the emulator carry it.
+    text: String,
     /// The key's own text, signed with it: what a bearer must sign to.
     own: hmac::Tag,
     access: Access,
@@ -69,7 +86,7 @@ impl std::error::Error for BadKey {}
 impl Keys {
     /// An account with one key, which may do everything.
     pub fn new(primary: &str) -> std::result::Result<Self, BadKey> {
-        Self { keys: Vec::new(), well_known: false }.with(primary, Access::Full)
+        Self { keys: Vec::new(), well_known: false, directory: false }.with(primary, Access::Full)
     }
 
     /// The same with one more key.
@@ -78,9 +95,15 @@ impl Keys {
         let bytes = STANDARD.decode(key).ok().filter(|bytes| bytes.len() >= 16).ok_or(BadKey)?;
         let hmac = hmac::Key::new(hmac::HMAC_SHA256, &bytes);
         let own = hmac::sign(&hmac, key.as_bytes());
-        self.keys.push(Key { hmac, own, access });
+        self.keys.push(Key { hmac, text: key.to_owned(), own, access });
         self.well_known |= key == WELL_KNOWN_KEY;
         Ok(self)
+    }
+
+    /// The same, and directory tokens (AAD) in the emulator's form are accepted.
+    pub fn with_directory(mut self) -> Self {
+        self.directory = true;
+        self
     }
 
     /// Whether one of the keys is the one that everybody knows.
@@ -88,15 +111,38 @@ impl Keys {
         self.well_known
     }
 
-    /// Checks the signature of a request.
-    pub(crate) fn check(&self, request: &Signed<'_>, now: Timestamp) -> Result<Access> {
+    /// A new token for the permission with this rid, good until `expiry`.
+    pub(crate) fn issue(&self, permission: &str, expiry: Timestamp) -> String {
+        tokens::issue(&self.keys[0].hmac, permission, expiry)
+    }
+
+    /// Checks the signature or token of a request.
+    pub(crate) fn check(&self, request: &Signed<'_>, now: Timestamp) -> Result<Caller> {
         let Some(header) = request.headers.get(http::header::AUTHORIZATION) else {
             return Err(unauthorized(TEXT_MISSING).with_substatus(5000));
         };
         if let Some(access) = self.bearer(header.as_bytes()) {
-            return if request.operator { access } else { Err(malformed()) };
+            return if request.operator { access.map(Caller::Key) } else { Err(malformed()) };
         }
-        let signature = parse(header.as_bytes())?;
+        let signature = match parse(header.as_bytes())? {
+            Credential::Signature(signature) => signature,
+            Credential::Resource(token) => {
+                let full = self.keys.iter().filter(|key| key.access == Access::Full);
+                let permission = tokens::check(full.map(|key| &key.hmac), &token, now)?;
+                return Ok(Caller::Permission(permission));
+            }
+            Credential::Directory(token) if self.directory => {
+                let full = self.keys.iter().filter(|key| key.access == Access::Full);
+                tokens::check_directory(full.map(|key| &*key.text), &token, now)?;
+                return Ok(Caller::Directory);
+            }
+            Credential::Directory(_) => {
+                return Err(unauthorized(
+                    "This server does not accept directory (AAD) tokens: sign with an account key, or start it with \
+                     --aad.",
+                ));
+            }
+        };
         let (date, date_only) = request.date()?;
         check_window(date::parse(date).ok_or_else(|| unauthorized(TEXT_BAD_DATE))?, now)?;
 
@@ -106,7 +152,7 @@ impl Keys {
             request.write_payload(*link, date, date_only, &mut payload);
             let signed = |key: &&Key| hmac::verify(&key.hmac, &payload, &signature).is_ok();
             if let Some(key) = self.keys.iter().find(signed) {
-                return Ok(key.access);
+                return Ok(Caller::Key(key.access));
             }
         }
         payload.clear();
@@ -128,6 +174,24 @@ impl Keys {
                 .ok_or_else(|| unauthorized("The bearer key is not one of this account's keys.")),
         )
     }
+}
+
+/// What a client of ours sends with a request: `x-ms-date` and `authorization`. `parts` are the names in the path, decoded.
+pub fn sign(
+    key: &str,
+    method: &str,
+    parts: &[&str],
+    now: Timestamp,
+) -> std::result::Result<(String, String), BadKey> {
+    let key = STANDARD.decode(key.trim()).map_err(|_| BadKey)?;
+    let (date, headers) = (HttpDate(now).to_string(), HeaderMap::new());
+    let request = Signed { method, parts, raw: "", headers: &headers, operator: false };
+    let mut payload = Vec::with_capacity(256);
+    request.write_payload(Link::Decoded, &date, false, &mut payload);
+    let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &key), &payload);
+    let signature =
+        STANDARD.encode(tag).replace('+', "%2B").replace('/', "%2F").replace('=', "%3D");
+    Ok((date, format!("type%3Dmaster%26ver%3D1.0%26sig%3D{signature}")))
 }
 
 /// The parts of a request that are signed.
@@ -227,18 +291,29 @@ fn push_joined<'p>(parts: impl Iterator<Item = &'p str>, out: &mut Vec<u8>) {
 /// The bytes of a signature.
 type Signature = [u8; 32];
 
+/// What an authorization header holds.
+enum Credential {
+    Signature(Signature),
+    /// The token of a permission.
+    Resource(String),
+    /// The token of a directory.
+    Directory(String),
+}
+
 /// How most clients write what stands before the signature.
 const USUAL_PREFIX: &[u8] = b"type%3Dmaster%26ver%3D1.0%26sig%3D";
 
-/// The signature in `type=master&ver=1.0&sig=…`, percent-encoded or not.
-fn parse(header: &[u8]) -> Result<Signature> {
-    if header.len() > HEADER_MAX {
+/// The signature or token in `type=master&ver=1.0&sig=…`, percent-encoded or not.
+fn parse(header: &[u8]) -> Result<Credential> {
+    if header.len() > TOKEN_HEADER_MAX {
         return Err(malformed());
     }
     let mut bytes = Vec::with_capacity(header.len());
-    if let Some(signature) = header.strip_prefix(USUAL_PREFIX) {
+    if let Some(signature) = header.strip_prefix(USUAL_PREFIX)
+        && header.len() <= HEADER_MAX
+    {
         unescape(signature, &mut bytes);
-        return decode(&bytes);
+        return decode(&bytes).map(Credential::Signature);
     }
     unescape(header, &mut bytes);
     let text = std::str::from_utf8(&bytes).map_err(|_| malformed())?;
@@ -246,10 +321,11 @@ fn parse(header: &[u8]) -> Result<Signature> {
     let mut part = |name: &str| parts.next()?.strip_prefix(name)?.strip_prefix('=');
     let (kind, version, signature) = (part("type"), part("ver"), part("sig"));
     match (kind, version, signature) {
-        (Some("master"), Some(_), Some(signature)) => decode(signature.as_bytes()),
-        (Some(kind @ ("resource" | "aad")), Some(_), Some(_)) => Err(unauthorized(format!(
-            "Sidereal does not accept tokens of type '{kind}' yet: sign with an account key."
-        ))),
+        (Some("master"), Some(_), Some(signature)) if header.len() <= HEADER_MAX => {
+            decode(signature.as_bytes()).map(Credential::Signature)
+        }
+        (Some("resource"), Some(_), Some(token)) => Ok(Credential::Resource(token.to_owned())),
+        (Some("aad"), Some(_), Some(token)) => Ok(Credential::Directory(token.to_owned())),
         _ => Err(malformed()),
     }
 }
@@ -283,11 +359,11 @@ fn check_window(date: Timestamp, now: Timestamp) -> Result<()> {
     ))
 }
 
-fn unauthorized(text: impl Into<String>) -> Failure {
+pub(crate) fn unauthorized(text: impl Into<String>) -> Failure {
     Failure::new(StatusCode::UNAUTHORIZED, text)
 }
 
-fn malformed() -> Failure {
+pub(crate) fn malformed() -> Failure {
     unauthorized(TEXT_MALFORMED).with_substatus(5001)
 }
 
@@ -339,10 +415,11 @@ mod tests {
         let decoded = Decoded::new(raw).unwrap();
         let segments = decoded.segments().unwrap();
         let operator = crate::routes::is_operator(segments.as_slice());
-        keys.check(
-            &Signed { method, parts: segments.as_slice(), raw, headers: &map, operator },
-            now,
-        )
+        let signed = Signed { method, parts: segments.as_slice(), raw, headers: &map, operator };
+        keys.check(&signed, now).map(|caller| match caller {
+            Caller::Key(access) => access,
+            other => panic!("{other:?}"),
+        })
     }
 
     fn outcome(result: Result<Access>) -> String {

@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::answer::Answer;
 use crate::call::Call;
 use crate::error::{Failure, Result};
+use crate::grants;
 use crate::headers::{self, Pen, flag};
 use crate::items;
 
@@ -30,6 +31,7 @@ pub(crate) async fn run(call: &mut Call<'_>, database: &str, container: &str) ->
     {
         return Err(db::Error::PartitionKeyMismatch.into());
     }
+    call.partition(&container)?;
     let operations = operations(call, key.as_ref())?;
     let silent: Vec<bool> = operations.iter().map(|operation| operation.silent).collect();
     let verbs: Vec<Verb> =
@@ -111,6 +113,7 @@ fn operation(call: &Call<'_>, key: Option<&PartitionKey>, mut value: Value) -> R
         Some(header) => Some(call.parse_partition_key(&header)?),
         None => key.cloned(),
     };
+    grants::check_key(call.grant.as_deref(), partition_key.as_ref())?;
     let body = value
         .get_mut("resourceBody")
         .map_or_else(Bytes::new, |body| body.take().to_string().into());

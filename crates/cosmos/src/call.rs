@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use db::{Container, Db, PageRequest, Scope, Throughput};
+use db::{Container, Db, Grant, PageRequest, Scope, Throughput};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use model::partition_key::{BadKey, PartitionKey};
 use model::resource::{ContainerRid, SessionToken};
@@ -32,10 +32,14 @@ pub(crate) struct Call<'r> {
     pub(crate) headers: &'r HeaderMap,
     /// Host and port that the client used.
     pub(crate) host: &'r str,
+    /// What follows the path's question mark.
+    pub(crate) query: &'r str,
     /// Where it comes from.
     pub(crate) peer: Peer,
     /// The whole body.
     pub(crate) body: Bytes,
+    /// What the caller is limited to, where a permission's token brought the request in. Its route has been checked.
+    pub(crate) grant: Option<Box<Grant>>,
 }
 
 /// What a POST to a feed is meant to do.
@@ -103,6 +107,12 @@ impl Call<'_> {
             }
             _ => Ok(()),
         }
+    }
+
+    /// A value of the query string, as it was sent.
+    pub(crate) fn query_value(&self, name: &str) -> Option<&str> {
+        let pairs = self.query.split('&').filter_map(|pair| pair.split_once('='));
+        pairs.filter(|(found, _)| *found == name).map(|(_, value)| value).next()
     }
 
     /// The text of a header.
@@ -205,17 +215,23 @@ impl Call<'_> {
             if !kind.eq_ignore_ascii_case("EffectivePartitionKeyRange") {
                 return Err(Failure::bad_request("One of the input values is invalid."));
             }
+            self.partition(container)?;
             let (min, max) = (min.unwrap_or_default().to_owned(), max.unwrap_or("FF").to_owned());
             return Ok(Scope::Hashes { min, max });
         }
-        match self.text(&headers::PARTITION_KEY_RANGE_ID)? {
-            None => Ok(Scope::Container),
-            Some(header) => self.partition(container, header).map(Scope::Partition),
-        }
+        Ok(self.partition(container)?.map_or(Scope::Container, Scope::Partition))
+    }
+
+    /// The partition that the client means, if it names one. 410 if it was split.
+    pub(crate) fn partition(&self, container: &Container) -> Result<Option<u32>> {
+        let Some(header) = self.text(&headers::PARTITION_KEY_RANGE_ID)? else { return Ok(None) };
+        let number = self.parse_partition(container, header)?;
+        container.check_partition(number)?;
+        Ok(Some(number))
     }
 
     /// A partition key range header: `0`, or `<container rid>,0`.
-    fn partition(&self, container: &Container, header: &str) -> Result<u32> {
+    fn parse_partition(&self, container: &Container, header: &str) -> Result<u32> {
         let (rid, id) = match header.split_once(',') {
             Some((rid, id)) => (Some(rid), id),
             None => (None, header),

@@ -54,7 +54,8 @@ pub(crate) fn read(call: &Call<'_>, database: &str, container: &str) -> Result<A
     }
     answer.headers.insert(&headers::RESOURCE_QUOTA, QUOTA);
     answer.headers.insert(&headers::RESOURCE_USAGE, usage(&container));
-    answer.headers.insert(&headers::INDEX_PROGRESS, HeaderValue::from_static("100"));
+    let progress = u16::from(container.index_progress());
+    answer.headers.insert(&headers::INDEX_PROGRESS, HeaderValue::from(progress));
     Ok(answer)
 }
 

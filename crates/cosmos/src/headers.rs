@@ -31,6 +31,7 @@ names! {
     CONTINUATION_LIMIT = "x-ms-documentdb-responsecontinuationtokenlimitinkb";
     CROSS_PARTITION = "x-ms-documentdb-query-enablecrosspartition";
     END_EPK = "x-ms-end-epk";
+    EXPIRY_SECONDS = "x-ms-documentdb-expiry-seconds";
     FORWARDED_PROTO = "x-forwarded-proto";
     GATEWAY_VERSION = "x-ms-gatewayversion";
     INDEXING_DIRECTIVE = "x-ms-indexing-directive";

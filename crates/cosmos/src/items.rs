@@ -11,6 +11,7 @@ use crate::answer::Answer;
 use crate::call::Call;
 use crate::error::{Failure, Result};
 use crate::feed;
+use crate::grants;
 use crate::headers::{self, Pen};
 
 /// The name of the array in feeds of items and rows.
@@ -100,10 +101,14 @@ async fn write(call: &mut Call<'_>, database: &str, container: &str, verb: Verb)
     if partition_key.is_none() && matches!(verb, Verb::Delete(_) | Verb::Patch(_)) {
         return Err(key_missing());
     }
+    let body = call.json_text()?;
+    if matches!(verb, Verb::Replace(_)) {
+        grants::check_name(call.grant.as_deref(), &body)?;
+    }
     let write = Write {
         verb,
         partition_key,
-        body: call.json_text()?,
+        body,
         if_match: call.if_match()?.map(str::to_owned),
         if_none_match: call.if_none_match()?.map(str::to_owned),
     };
@@ -144,7 +149,13 @@ pub(crate) fn describe<T>(
 ) -> Result<T> {
     headers.insert(&headers::REQUEST_CHARGE, pen.charge(reply.charge));
     if let Some(session) = reply.session {
-        headers.insert(&headers::SESSION_TOKEN, pen.value(session));
+        let token = match &reply.other_sessions[..] {
+            [] => pen.value(session),
+            others => pen.value(
+                others.iter().fold(session.to_string(), |all, other| format!("{all},{other}")),
+            ),
+        };
+        headers.insert(&headers::SESSION_TOKEN, token);
         headers.insert(&headers::LSN, HeaderValue::from(session.lsn));
         headers.insert(&headers::PARTITION_KEY_RANGE_ID, HeaderValue::from(session.partition));
     }

@@ -22,7 +22,11 @@ mod databases;
 mod date;
 mod error;
 mod feed;
+mod grants;
+#[cfg(test)]
+mod grants_tests;
 mod headers;
+mod history;
 mod items;
 mod lanes;
 mod listener;
@@ -31,10 +35,13 @@ mod offers;
 mod path;
 mod patience;
 mod pkranges;
+mod portal;
 mod query;
+mod resources;
 mod routes;
 #[cfg(test)]
 mod script_tests;
+mod tokens;
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -50,14 +57,17 @@ use http_body_util::Full;
 use hyper::body::Body;
 use model::clock::Clock;
 
-pub use auth::{Access, BadKey, Keys, WELL_KNOWN_KEY};
+pub use auth::{Access, BadKey, Keys, WELL_KNOWN_KEY, sign};
 pub use call::Peer;
+pub use date::HttpDate;
+pub use history::SAMPLE_SECS;
 pub use listener::{Limits, Listener};
 
 use answer::Answer;
-use auth::Signed;
+use auth::{Caller, Signed};
 use call::Call;
 use error::{Failure, Result};
+use history::History;
 use metrics::Metrics;
 use path::Decoded;
 
@@ -78,14 +88,15 @@ pub struct FrontEnd {
     clock: Arc<dyn Clock>,
     options: Options,
     metrics: Metrics,
+    history: History,
     stopping: AtomicBool,
 }
 
 impl FrontEnd {
     /// The front end of `db`. Signatures are dated by `clock`.
     pub fn new(db: Db, keys: Keys, clock: Arc<dyn Clock>, options: Options) -> Self {
-        let metrics = Metrics::default();
-        Self { db, keys, clock, options, metrics, stopping: AtomicBool::new(false) }
+        let (metrics, history) = (Metrics::default(), History::default());
+        Self { db, keys, clock, options, metrics, history, stopping: AtomicBool::new(false) }
     }
 
     /// Answers one request.
@@ -138,10 +149,13 @@ impl FrontEnd {
         if let Some(answer) = routes::open(self, parts) {
             return Ok(answer);
         }
-        if let Err(failure) = self.authorize(head, parts, peer) {
-            Box::pin(body::discard(body)).await;
-            return Err(failure);
-        }
+        let grant = match self.authorize(head, parts, peer) {
+            Ok(grant) => grant,
+            Err(failure) => {
+                Box::pin(body::discard(body)).await;
+                return Err(failure);
+            }
+        };
         // Boxed like all that a point read does not need: its future is moved about, and should be small.
         let body = match body.is_end_stream() {
             true => Bytes::new(),
@@ -155,16 +169,24 @@ impl FrontEnd {
             method: &head.method,
             headers: &head.headers,
             host: host(head),
+            query: head.uri.query().unwrap_or_default(),
             peer,
             body,
+            grant,
         };
         routes::route(self, &mut call, parts, path).await
     }
 
-    fn authorize(&self, head: &http::request::Parts, parts: &[&str], peer: Peer) -> Result<()> {
+    /// Refuses what the request's credentials do not allow; gives what a token is limited to.
+    fn authorize(
+        &self,
+        head: &http::request::Parts,
+        parts: &[&str],
+        peer: Peer,
+    ) -> Result<Option<Box<db::Grant>>> {
         // On one's own machine, with the key that everybody knows, there is nothing to hide from a scraper.
         if parts == ["metrics"] && peer.local && self.keys.has_well_known() {
-            return Ok(());
+            return Ok(None);
         }
         let resolved;
         let resolved_segments;
@@ -180,10 +202,16 @@ impl FrontEnd {
         let signed =
             Signed { method: head.method.as_str(), parts, raw, headers: &head.headers, operator };
         match self.keys.check(&signed, self.clock.now())? {
-            Access::ReadOnly if !routes::is_read(&head.method, &head.headers) => {
+            Caller::Key(Access::ReadOnly) if !routes::is_read(&head.method, &head.headers) => {
                 Err(auth::insufficient())
             }
-            Access::Full | Access::ReadOnly => Ok(()),
+            Caller::Key(_) => Ok(None),
+            Caller::Directory => {
+                grants::check_directory(&head.method, &head.headers, parts).map(|()| None)
+            }
+            Caller::Permission(rid) => {
+                grants::check(&self.db, &rid, &head.method, &head.headers, parts).map(Some)
+            }
         }
     }
 }

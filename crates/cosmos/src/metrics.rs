@@ -28,6 +28,19 @@ pub(crate) struct Metrics {
     pub(crate) connections: AtomicU64,
 }
 
+/// Sums over all operations since the start.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Totals {
+    /// Requests answered.
+    pub(crate) requests: u64,
+    /// Of these, with 429.
+    pub(crate) throttled: u64,
+    /// Of these, with 500 or more.
+    pub(crate) failed: u64,
+    /// Microseconds they took together.
+    pub(crate) micros: u64,
+}
+
 #[derive(Default)]
 struct Operation {
     outcomes: [AtomicU64; OUTCOMES.len()],
@@ -52,6 +65,20 @@ impl Metrics {
         operation.outcomes[outcome].fetch_add(1, Ordering::Relaxed);
         operation.buckets[bucket].fetch_add(1, Ordering::Relaxed);
         operation.micros.fetch_add(micros, Ordering::Relaxed);
+    }
+
+    /// The counters over all operations.
+    pub(crate) fn totals(&self) -> Totals {
+        let mut totals = Totals::default();
+        for operation in &self.operations {
+            let [ok, same, refused, throttled, failed] =
+                operation.outcomes.each_ref().map(|count| count.load(Ordering::Relaxed));
+            totals.requests += ok + same + refused + throttled + failed;
+            totals.throttled += throttled;
+            totals.failed += failed;
+            totals.micros += operation.micros.load(Ordering::Relaxed);
+        }
+        totals
     }
 
     /// The counters as text.

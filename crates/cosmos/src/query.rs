@@ -1,6 +1,6 @@
 //! `POST …/docs` with a query: rows, or the plan that some SDKs ask for first.
 
-use db::{QueryRequest, ReadOptions, Scope};
+use db::{QueryRequest, ReadOptions, ResumeFilter, Scope};
 use http::StatusCode;
 use serde_json::Value;
 
@@ -23,8 +23,11 @@ pub(crate) async fn run(call: &mut Call<'_>, database: &str, container: &str) ->
 
 /// Says how a query would be split over partitions.
 pub(crate) fn plan(call: &mut Call<'_>, database: &str, container: &str) -> Result<Answer> {
-    let request = request(call)?;
+    let mut request = request(call)?;
     let container = call.owner(database, container)?;
+    if let Some(key) = call.partition_key()? {
+        request.scope = Scope::Key(key);
+    }
     let plan = call.db.query_plan(&container, &request)?;
     Ok(charged(Answer::json(StatusCode::OK, &plan)))
 }
@@ -47,7 +50,29 @@ pub(crate) fn request(call: &mut Call<'_>) -> Result<QueryRequest> {
         Some(_) => return Err(bad_parameters()),
     };
     let cross_partition = flag(call.headers, &headers::CROSS_PARTITION);
-    Ok(QueryRequest { text, parameters, cross_partition, scope: Scope::Container })
+    let resume = match body.get_mut("resumeFilter").map(Value::take) {
+        None | Some(Value::Null) => None,
+        Some(filter) => Some(resume_filter(filter).ok_or_else(|| {
+            Failure::bad_request(
+                "The query's resumeFilter must be an object with a value, which is the list of ORDER BY keys.",
+            )
+        })?),
+    };
+    Ok(QueryRequest { text, parameters, cross_partition, scope: Scope::Container, resume })
+}
+
+/// Where to begin: `{"value": [key, …], "rid"?: …, "exclude"?: bool}`, in which `[]` is an undefined key.
+fn resume_filter(mut filter: Value) -> Option<ResumeFilter> {
+    let Value::Array(keys) = filter.get_mut("value")?.take() else { return None };
+    let key = |key: Value| match &key {
+        Value::Array(list) if list.is_empty() => None,
+        _ => Some(key),
+    };
+    Some(ResumeFilter {
+        keys: keys.into_iter().map(key).collect(),
+        rid: filter["rid"].as_str().map(str::to_owned),
+        exclude: filter["exclude"].as_bool().unwrap_or(false),
+    })
 }
 
 fn parameter(mut parameter: Value) -> Option<(String, Value)> {

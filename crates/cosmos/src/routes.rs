@@ -5,11 +5,12 @@
 
 use std::sync::atomic::Ordering;
 
+use db::{Kind, Parent, Place};
 use http::{HeaderMap, HeaderValue, StatusCode};
 
 use crate::call::{Call, Intent};
 use crate::error::{Failure, Result};
-use crate::{FrontEnd, headers, items, offers, pkranges, query};
+use crate::{FrontEnd, headers, items, offers, pkranges, portal, query, resources};
 use crate::{absent, account, admin, answer::Answer, batch, changes, containers, databases};
 
 /// Answers a request whose signature and version have been checked.
@@ -42,7 +43,7 @@ pub(crate) async fn route(
         ("POST", ["dbs", db, "colls", c, "docs"]) => match Intent::of(call.headers) {
             Intent::Create => Box::pin(items::create(call, db, c, false)).await,
             Intent::Upsert => Box::pin(items::create(call, db, c, true)).await,
-            Intent::Query => Box::pin(query::run(call, db, c)).await,
+            Intent::Query => Box::pin(admin::status::watch(front_end, call, db, c)).await,
             Intent::Plan => query::plan(call, db, c),
             Intent::Batch => Box::pin(batch::run(call, db, c)).await,
         },
@@ -69,7 +70,49 @@ pub(crate) async fn route(
         ("GET", ["_admin", "clock"]) => admin::read_clock(call),
         ("POST", ["_admin", "clock"]) => Box::pin(admin::move_clock(call)).await,
         ("GET", ["_admin", "ttl"]) => Box::pin(admin::ttl(call)).await,
+        ("GET", ["_admin", "ttl", "dbs", db, "colls", c]) => {
+            Box::pin(admin::timeline::read(call, db, c)).await
+        }
+        ("GET", ["_admin", "explain", "dbs", db, "colls", c, "docs"]) => {
+            Box::pin(admin::timeline::explain_all(call, db, c)).await
+        }
+        ("GET", ["_admin", "explain", "dbs", db, "colls", c, "docs", id]) => {
+            Box::pin(admin::timeline::explain(call, db, c, id)).await
+        }
+        ("GET", ["_admin", "status"]) => Box::pin(admin::status::status(front_end, call)).await,
+        ("GET", ["_admin", "history"]) => admin::status::history(front_end),
         ("POST", ["_admin", "purge"]) => Box::pin(admin::purge(call)).await,
+
+        ("GET" | "POST", ["dbs", db, "users", user, "permissions"]) => {
+            let place = Place { parent: Parent::User(db, user), kind: Kind::Permission };
+            Box::pin(resources::feed(front_end, call, place)).await
+        }
+        ("GET" | "PUT" | "DELETE", ["dbs", db, "users", user, "permissions", id]) => {
+            let place = Place { parent: Parent::User(db, user), kind: Kind::Permission };
+            Box::pin(resources::one(front_end, call, place, id)).await
+        }
+        ("GET" | "POST", ["dbs", db, word]) if let Some(kind) = resources::of_database(word) => {
+            let place = Place { parent: Parent::Database(db), kind };
+            Box::pin(resources::feed(front_end, call, place)).await
+        }
+        ("GET" | "PUT" | "DELETE", ["dbs", db, word, id])
+            if let Some(kind) = resources::of_database(word) =>
+        {
+            let place = Place { parent: Parent::Database(db), kind };
+            Box::pin(resources::one(front_end, call, place, id)).await
+        }
+        ("GET" | "POST", ["dbs", db, "colls", c, word])
+            if let Some(kind) = resources::of_container(word) =>
+        {
+            let place = Place { parent: Parent::Container(db, c), kind };
+            Box::pin(resources::feed(front_end, call, place)).await
+        }
+        ("GET" | "PUT" | "DELETE", ["dbs", db, "colls", c, word, id])
+            if let Some(kind) = resources::of_container(word) =>
+        {
+            let place = Place { parent: Parent::Container(db, c), kind };
+            Box::pin(resources::one(front_end, call, place, id)).await
+        }
 
         ("GET" | "POST", ["dbs", db, kind]) if absent::is_kind(kind) => {
             absent::feed(call, db, None, kind)
@@ -101,12 +144,22 @@ fn is_route(parts: &[&str]) -> bool {
         [] | ["dbs"] | ["dbs", _] | ["offers"] | ["offers", _] | ["metrics"] | ["addresses"] => {
             true
         }
-        ["dbs", _, kind] | ["dbs", _, kind, _] if absent::is_kind(kind) => true,
+        ["dbs", _, kind] | ["dbs", _, kind, _]
+            if absent::is_kind(kind) || resources::of_database(kind).is_some() =>
+        {
+            true
+        }
+        ["dbs", _, "users", _, "permissions"] | ["dbs", _, "users", _, "permissions", _] => true,
         ["dbs", _, "colls"] | ["dbs", _, "colls", _] => true,
         ["dbs", _, "colls", _, "docs" | "pkranges"] | ["dbs", _, "colls", _, "docs", _] => true,
         ["dbs", _, "colls", _, "operations", "partitionkeydelete"] => true,
-        ["dbs", _, "colls", _, kind] | ["dbs", _, "colls", _, kind, _] => absent::is_kind(kind),
-        ["_admin", "clock" | "ttl" | "purge"] => true,
+        ["dbs", _, "colls", _, kind] | ["dbs", _, "colls", _, kind, _] => {
+            absent::is_kind(kind) || resources::of_container(kind).is_some()
+        }
+        ["_admin", "clock" | "ttl" | "purge" | "status" | "history"] => true,
+        ["_admin", "ttl", "dbs", _, "colls", _] => true,
+        ["_admin", "explain", "dbs", _, "colls", _, "docs"]
+        | ["_admin", "explain", "dbs", _, "colls", _, "docs", _] => true,
         _ => false,
     }
 }
@@ -136,6 +189,9 @@ pub(crate) fn open(front_end: &FrontEnd, parts: &[&str]) -> Option<Answer> {
     let status = match (parts, stopping) {
         (["_health"], _) | (["_ready"], false) => StatusCode::OK,
         (["_ready"], true) => StatusCode::SERVICE_UNAVAILABLE,
+        (["_explorer", file @ ..], _) if let Some(answer) = portal::file(file) => {
+            return Some(answer);
+        }
         (["_explorer", "emulator.pem"], _) => {
             let mut answer = Answer::empty(StatusCode::OK);
             let kind = HeaderValue::from_static("application/x-pem-file");

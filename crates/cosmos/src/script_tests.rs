@@ -225,7 +225,7 @@ fn split(argument: &Argument) -> (Option<&str>, &str) {
 }
 
 /// The authorization header of a request, as an SDK writes it.
-fn signature(key: &str, method: &str, path: &str, date: &str) -> String {
+pub(crate) fn signature(key: &str, method: &str, path: &str, date: &str) -> String {
     let path = path.split('?').next().unwrap();
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     let (kind, link) = match parts.len() {

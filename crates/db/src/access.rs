@@ -5,21 +5,25 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use model::path;
+use model::path::{self, Path};
 use query::plan::{Bound, Condition};
 use serde_json::Value;
 use storage::keycode::Writer;
 
 use crate::Settings;
-use crate::index::{STRING_BYTES_MAX, push_segment, push_value};
+use crate::index::{SHAPE_DEPTH, STRING_BYTES_MAX, is_system_property, push_segment, push_value};
 use crate::keys::{PartitionId, term_range};
 
 /// Ranges of index terms that hold all items of a result.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Access {
     pub ranges: Vec<Range<Bytes>>,
+    /// Properties that an item must have; the shapes of items say which do.
+    pub defined: Vec<Path>,
     /// Whether each range is one value: its entries then come in the order of creation.
     pub points: bool,
+    /// Other ways to the same items, of which only those that all ways lead to are in the result.
+    pub also: Vec<Access>,
 }
 
 impl Access {
@@ -29,33 +33,56 @@ impl Access {
         settings: &Settings,
         condition: &Condition,
     ) -> Option<Self> {
-        // After a change of policy old items may lack terms.
-        if settings.indexing_changed {
-            return None;
-        }
         match condition {
-            Condition::All | Condition::Defined(_) => None,
-            Condition::Nothing => Some(Self { ranges: Vec::new(), points: true }),
+            Condition::All => None,
+            Condition::Nothing => Some(Self { points: true, ..Self::default() }),
+            Condition::Defined(text) => {
+                let path = Path::parse(text).ok()?;
+                let known =
+                    settings.indexing.includes_any() && path.segments().len() <= SHAPE_DEPTH;
+                let own = path.segments().first().is_some_and(|first| is_system_property(first));
+                (known && !own).then(|| Self { defined: vec![path], ..Self::default() })
+            }
             Condition::Path(text, ranges) => {
                 let path = index_path(settings, text)?;
-                let key = |range: &query::plan::Range| {
-                    let start = start_key(partition, &path, &range.low);
-                    start..end_key(partition, &path, &range.high)
-                };
+                let key = |range: &query::plan::Range| key_range(partition, &path, range);
                 let points = ranges.iter().all(|range| range.as_point().is_some());
-                Some(Self { ranges: ranges.iter().map(key).collect(), points })
+                let ranges = ranges.iter().map(key).collect();
+                Some(Self { ranges, points, ..Self::default() })
             }
             Condition::And(all) => {
                 let ways = all.iter().filter_map(|part| Self::choose(partition, settings, part));
-                ways.min_by_key(|way| (!way.points, way.ranges.len()))
+                let mut ways: Vec<Self> = ways.collect();
+                let rank = |way: &Self| (!way.defined.is_empty(), !way.points, way.ranges.len());
+                ways.sort_by_key(rank);
+                let mut ways = ways.into_iter();
+                let best = ways.next()?;
+                Some(Self { also: ways.collect(), ..best })
             }
             Condition::Or(any) => {
                 let ways = any.iter().map(|part| Self::choose(partition, settings, part));
-                let ways: Vec<Self> = ways.collect::<Option<_>>()?;
-                let points = ways.iter().all(|way| way.points);
-                Some(Self { ranges: ways.into_iter().flat_map(|way| way.ranges).collect(), points })
+                let mut all = Self { points: true, ..Self::default() };
+                for way in ways.collect::<Option<Vec<Self>>>()? {
+                    all.points &= way.points && way.defined.is_empty();
+                    all.ranges.extend(way.ranges);
+                    all.defined.extend(way.defined);
+                }
+                Some(all)
             }
         }
+    }
+
+    /// The keys of the items that meet a condition, each once, if the index tells exactly that.
+    pub fn exact(
+        partition: PartitionId,
+        settings: &Settings,
+        condition: &Condition,
+    ) -> Option<Vec<Range<Bytes>>> {
+        let Condition::Path(text, ranges) = condition else { return None };
+        let path = index_path(settings, text)?;
+        let bounds = ranges.iter().flat_map(|range| [&range.low.value, &range.high.value]);
+        let whole = !path.split('/').any(|segment| segment == "[]") && !bounds.clone().any(is_cut);
+        whole.then(|| ranges.iter().map(|range| key_range(partition, &path, range)).collect())
     }
 }
 
@@ -74,9 +101,25 @@ pub(crate) fn index_path(settings: &Settings, text: &str) -> Option<String> {
 fn has_terms(segments: &[&str]) -> bool {
     match segments.first() {
         Some(&"_ts") => true,
-        Some(first) => !crate::index::is_system_property(first),
+        Some(first) => !is_system_property(first),
         None => false,
     }
+}
+
+/// What the terms of a path begin with.
+pub(crate) fn path_term(path: &str) -> Vec<u8> {
+    let mut writer = Writer::append_to(Vec::with_capacity(path.len() + 16));
+    writer.bytes(path.as_bytes());
+    writer.into_inner()
+}
+
+/// The keys of a path's values within a range.
+pub(crate) fn key_range(
+    partition: PartitionId,
+    path: &str,
+    range: &query::plan::Range,
+) -> Range<Bytes> {
+    start_key(partition, path, &range.low)..end_key(partition, path, &range.high)
 }
 
 fn start_key(partition: PartitionId, path: &str, bound: &Bound) -> Bytes {
@@ -96,8 +139,7 @@ fn is_cut(value: &Value) -> bool {
 
 /// A value as a term begins with it. Arrays and objects have no terms; as bounds they lie behind all that have.
 fn bound_term(path: &str, value: &Value) -> Vec<u8> {
-    let mut writer = Writer::append_to(Vec::with_capacity(path.len() + 16));
-    writer.bytes(path.as_bytes());
+    let mut writer = Writer::append_to(path_term(path));
     match value {
         Value::Array(_) | Value::Object(_) => {
             writer.u8(0x50);
@@ -142,5 +184,8 @@ mod tests {
         assert_eq!(shape("c._etag = 'x'"), None);
         assert_eq!(shape("c._ts > 5"), Some((1, false)));
         assert_eq!(shape("true"), None);
+        let defined = way("IS_DEFINED(c.a.b)").unwrap();
+        assert_eq!(defined.defined, [Path::parse("/a/b").unwrap()]);
+        assert_eq!(way("c.a > 1 AND c.b = 2").unwrap().also.len(), 1);
     }
 }

@@ -16,10 +16,15 @@ use tokio::sync::oneshot;
 use crate::container::{Container, Runtime};
 use crate::keys::{Key, Meta, PartitionId};
 use crate::partition::Head;
+use crate::ranges::{Partitions, Span};
+use crate::resources::{Owner, Resources};
 use crate::settings::resource_id;
 use crate::throughput::{Offer, Throughput};
 use crate::writer::Op;
 use crate::{Db, Error, Result, Settings};
+
+/// The most partitions that a container is made with; throughput beyond that is spread over these.
+const PARTITIONS_AT_FIRST_MAX: u32 = 100;
 
 /// A database.
 #[derive(Debug)]
@@ -57,6 +62,7 @@ impl Database {
 pub(crate) struct Catalog {
     pub databases: HashMap<String, Entry>,
     pub offers: BTreeMap<u32, Arc<Offer>>,
+    pub resources: Resources,
     pub numbers: Numbers,
 }
 
@@ -99,7 +105,7 @@ impl Numbers {
 
 impl Catalog {
     /// A database by name, or by rid.
-    fn entry(&self, database: &str) -> Option<&Entry> {
+    pub(crate) fn entry(&self, database: &str) -> Option<&Entry> {
         self.databases.get(database).or_else(|| {
             let rid = DatabaseRid::parse(database)?;
             self.databases.values().find(|entry| entry.database.rid == rid)
@@ -113,7 +119,7 @@ impl Catalog {
 
 impl Entry {
     /// A container by name, or by rid.
-    fn container(&self, container: &str) -> Option<&Arc<Container>> {
+    pub(crate) fn container(&self, container: &str) -> Option<&Arc<Container>> {
         self.containers.get(container).or_else(|| {
             let rid = ContainerRid::parse(container)?;
             self.containers.values().find(|container| container.rid == rid)
@@ -175,6 +181,7 @@ impl Db {
         for container in entry.containers.values() {
             change.drop_container(container).await?;
         }
+        change.drop_resources(|owner| owner.is_in(entry.database.rid));
         change.drop_offer(&entry.database.rid.to_string());
         change.delete(Key::Database(entry.database.rid.0));
         change.catalog.databases.remove(&entry.database.id);
@@ -249,21 +256,31 @@ impl Db {
             let link = format!("dbs/{}/colls/{rid}/", database.rid);
             change.put_offer(None, link, rid.to_string(), throughput)
         });
-        let bucket = match offer {
-            Some(offer) => self.new_bucket(Some(&offer)),
-            None => self.shared_bucket(&change.catalog, database.rid),
+        let shared = offer.is_none().then(|| self.shared_bucket(&change.catalog, database.rid));
+        let parts = match (&settings.layout, self.options.partitions) {
+            // Documents are named, not hashed.
+            (Some(_), _) => 1,
+            (None, Some(parts)) => parts,
+            _ => throughput.map_or(1, Throughput::partitions).min(PARTITIONS_AT_FIRST_MAX),
         };
-        let runtime = Arc::new(Runtime::new(rid, ts, ttl, settings.clone(), bucket));
-        let container = Arc::new(Container::new(&database.id, settings, (etag, ts), runtime));
+        let runtime = Arc::new(Runtime::new(rid, ts, ttl, settings.clone(), shared.clone()));
         let head = Head { now: ts, ..Head::default() };
-        change.put_bytes(
-            Key::Head(PartitionId { container: rid.number, partition: 0 }),
-            head.encode().to_vec(),
-        );
+        let mut all = Vec::new();
+        for span in Span::tile(&settings.partition_key, parts) {
+            let id = PartitionId { container: rid.number, partition: span.number };
+            change.put_bytes(Key::Head(id), head.encode().to_vec());
+            let bucket = shared.clone();
+            let bucket =
+                bucket.unwrap_or_else(|| self.new_bucket(offer.as_deref(), parts as usize));
+            all.push(runtime.start(self, span, head, bucket));
+        }
+        let partitions = Arc::new(Partitions { all, gone: Vec::new(), version: 0 });
+        let stamp = (etag, ts);
+        let container = Container::new(&database.id, settings, stamp, runtime, partitions);
+        let container = Arc::new(container);
         change.put(Key::Container(rid.number), &encode_container(&container, ttl));
         let entry = change.catalog.databases.get_mut(&database.id).ok_or(Error::OwnerNotFound)?;
         entry.containers.insert(container.settings.id.clone(), container.clone());
-        container.runtime.start(self, vec![head]);
         change.commit().await?;
         Ok(container)
     }
@@ -279,7 +296,8 @@ impl Db {
         let change = self.change_catalog().await;
         let old = self.container(database, container)?;
         check_version(old.etag, if_match)?;
-        let settings = old.settings.replaced_by(body, self.options.layouts)?;
+        let epoch = change.epoch();
+        let settings = old.settings.replaced_by(body, self.options.layouts, epoch)?;
         change.replace_container(&old, settings).await
     }
 
@@ -294,7 +312,29 @@ impl Db {
         let old = self.container(database, container)?;
         let mut body = old.settings.json.clone();
         edit(&mut body);
-        let settings = old.settings.replaced_as(Value::Object(body), self.options.layouts)?;
+        let epoch = change.epoch();
+        let body = Value::Object(body);
+        let settings = old.settings.replaced_as(body, self.options.layouts, epoch)?;
+        change.replace_container(&old, settings).await
+    }
+
+    /// Gives a container of documents another name within its database.
+    pub async fn rename_collection(
+        &self,
+        database: &str,
+        container: &str,
+        to: &str,
+    ) -> Result<Arc<Container>> {
+        let mut change = self.change_catalog().await;
+        let old = self.container(database, container)?;
+        let mut body = old.settings.json.clone();
+        body.insert("id".into(), to.into());
+        let settings = Settings::stored(&Value::Object(body), self.options.layouts)?;
+        let entry = change.catalog.databases.get_mut(&old.database_id).ok_or(Error::NotFound)?;
+        if entry.containers.contains_key(to) {
+            return Err(Error::Exists);
+        }
+        entry.containers.remove(container);
         change.replace_container(&old, settings).await
     }
 
@@ -349,6 +389,11 @@ pub(crate) struct Change<'a> {
 }
 
 impl Change<'_> {
+    /// The number of this change, once it is stamped.
+    fn epoch(&self) -> u64 {
+        self.catalog.numbers.lsn + 1
+    }
+
     /// The version and time of what this change makes.
     pub fn stamp(&mut self) -> (Etag, Timestamp) {
         self.catalog.numbers.lsn += 1;
@@ -378,7 +423,8 @@ impl Change<'_> {
         let settings = Arc::new(settings);
         let (etag, ts) = self.stamp();
         let (owner, runtime) = (&old.database_id, old.runtime.clone());
-        let new = Arc::new(Container::new(owner, settings.clone(), (etag, ts), runtime));
+        let (stamp, parts) = ((etag, ts), old.partitions.clone());
+        let new = Arc::new(Container::new(owner, settings.clone(), stamp, runtime, parts));
 
         let cell = &old.runtime.ttl;
         let before = cell.state();
@@ -404,15 +450,17 @@ impl Change<'_> {
     /// Takes a container out of the catalog. Its data is removed in the background; its name and all its items are
     /// gone when the change is committed.
     async fn drop_container(&mut self, container: &Container) -> Result<()> {
-        for partition in container.runtime.partitions() {
+        for partition in &container.partitions.all {
             let (reply, closed) = oneshot::channel();
             // A writer that is already closed needs no closing.
             if partition.submit_later(Op::Close(reply)).await.is_ok() {
                 closed.await.map_err(|_| Error::Stopping)?;
             }
             self.delete(Key::Head(partition.id));
+            self.delete(Key::Reindex(partition.id));
         }
         let number = container.rid.number;
+        self.drop_resources(|owner| owner == Owner::Container(container.rid));
         self.drop_offer(&container.rid.to_string());
         self.delete(Key::Container(number));
         self.put_bytes(Key::Dropped(number), Vec::new());
@@ -463,12 +511,15 @@ fn encode_database(database: &Database) -> Value {
     json!({"id": database.id, "lsn": database.etag.lsn, "ts": database.ts.0})
 }
 
-fn encode_container(container: &Container, ttl: TtlState) -> Value {
+pub(crate) fn encode_container(container: &Container, ttl: TtlState) -> Value {
+    let (partitions, gone) = container.partitions.encode();
     json!({
         "database": container.rid.database.0,
         "settings": container.settings.json,
-        "indexingChanged": container.settings.indexing_changed,
-        "partitions": 1,
+        "indexing": container.settings.rebuild_json(),
+        "partitions": partitions,
+        "partitionsGone": gone,
+        "partitionsVersion": container.partitions.version,
         "created": container.runtime.created.0,
         "inheritedMark": ttl.inherited_mark.map(|mark| mark.0),
         "ownMark": ttl.own_mark.map(|mark| mark.0),

@@ -36,6 +36,11 @@ pub(crate) fn scan(items: usize, bytes: usize, entries: usize) -> RequestCharge 
     RequestCharge(2.3 + 0.02 * items as f64 + bytes as f64 / 40_960.0 + 0.005 * entries as f64)
 }
 
+/// A page of the change feed: changes looked at, and the bytes given. Reading in the order of changes asks nothing of an index.
+pub(crate) fn feed(changes: usize, bytes: usize) -> RequestCharge {
+    RequestCharge(1.0 + 0.015 * changes as f64 + bytes as f64 / 51_200.0)
+}
+
 /// 1 at up to 1 KB, 10 at 100 KB, in a straight line.
 fn size_factor(bytes: usize) -> f64 {
     let kilobytes = (bytes as f64 / 1024.0).max(1.0);

@@ -16,6 +16,7 @@ use crate::keys::{
     position_of,
 };
 use crate::partition::Head;
+use crate::ranges::Span;
 use crate::record::Record;
 use crate::scan::successor;
 use crate::settings::Beside;
@@ -68,10 +69,16 @@ pub async fn run(
                 continue;
             }
         };
-        settings.indexing_changed = row["indexingChanged"].as_bool().unwrap_or(true);
-        let count = row["partitions"].as_u64().unwrap_or(1) as u32;
-        for partition in 0..count {
-            partitions.push((PartitionId { container, partition }, settings.clone()));
+        if let Err(error) = settings.resume_rebuild(&row["indexing"]) {
+            report.problem(format!("container {container}: {error}"));
+        }
+        let Some(spans) = Span::decode_all(&row["partitions"]) else {
+            report.problem(format!("container {container}: its partitions cannot be read"));
+            continue;
+        };
+        for span in spans {
+            let id = PartitionId { container, partition: span.number };
+            partitions.push((id, settings.clone()));
         }
     }
     let mut heads = Vec::new();
@@ -188,8 +195,8 @@ impl Check<'_> {
         wanted.extend(
             unique.iter().map(|suffix| (Key::Unique { partition, suffix }, "a unique key entry")),
         );
-        // After a change of policy old items may lack terms until they are written again.
-        let terms = terms.iter().filter(|_| !self.settings.indexing_changed);
+        // While the index is rebuilt, items may lack terms.
+        let terms = terms.iter().filter(|_| self.settings.is_indexed());
         wanted.extend(terms.map(|term| (Key::Term { partition, term, ordinal }, "an index term")));
         let mut missing = Vec::new();
         for (key, what) in wanted {

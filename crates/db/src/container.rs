@@ -1,18 +1,19 @@
 //! A container at one moment, and what lives as long as it does.
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use model::clock::Timestamp;
+use model::partition_key::to_hex;
 use model::resource::{ChildKind, ChildRid, ContainerRid, Etag};
 use model::ttl::TtlState;
 use serde_json::{Value, json};
 
 use crate::catalog::with_system_properties;
 use crate::charge::Bucket;
-use crate::keys::PartitionId;
 use crate::partition::{Head, Partition, TtlCell};
+use crate::ranges::{Partitions, Span};
 use crate::writer::Writer;
 use crate::{Db, Settings};
 
@@ -30,6 +31,7 @@ pub struct Container {
     /// When it was last changed.
     pub ts: Timestamp,
     pub(crate) runtime: Arc<Runtime>,
+    pub(crate) partitions: Arc<Partitions>,
     labels: Labels,
 }
 
@@ -46,11 +48,13 @@ impl Container {
         settings: Arc<Settings>,
         (etag, ts): (Etag, Timestamp),
         runtime: Arc<Runtime>,
+        partitions: Arc<Partitions>,
     ) -> Self {
         let rid = runtime.rid;
         let path = format!("dbs/{database_id}/colls/{}", settings.id).into();
         let labels = Labels { rid: rid.to_string().into(), path };
-        Self { rid, database_id: database_id.to_owned(), settings, etag, ts, runtime, labels }
+        let database_id = database_id.to_owned();
+        Self { rid, database_id, settings, etag, ts, runtime, partitions, labels }
     }
 
     /// Its rid as text.
@@ -66,6 +70,11 @@ impl Container {
     /// Its name.
     pub fn id(&self) -> &str {
         &self.settings.id
+    }
+
+    /// How its documents are read; `None` if its items are JSON.
+    pub fn layout(&self) -> Option<&dyn crate::documents::Layout> {
+        self.settings.layout.as_deref()
     }
 
     /// Its `_self` link.
@@ -94,10 +103,15 @@ impl Container {
         json
     }
 
-    /// Its partition key ranges, as the wire shows them, and the etag of that list, with quotes.
-    pub fn partition_key_ranges(&self) -> (Vec<Value>, String) {
+    /// Its partition key ranges, as the wire shows them, and the etag of that list, with quotes. Whoever has the list of an
+    /// earlier etag needs only those that came since.
+    pub fn partition_key_ranges(&self, known: Option<&str>) -> (Vec<Value>, String) {
+        let version = self.partitions.version;
+        let seen = (0..=version).rfind(|version| known == Some(&self.ranges_etag(*version)));
         let range = |partition: &Arc<Partition>| {
-            let number = partition.id.partition;
+            let Span { number, min, max, lineage, since } = &partition.span;
+            let number = *number;
+            let parents: Vec<String> = lineage.iter().map(|(id, _)| id.to_string()).collect();
             let rid = ChildRid {
                 container: self.rid,
                 kind: ChildKind::PartitionKeyRange,
@@ -106,24 +120,27 @@ impl Container {
             json!({
                 "_rid": rid.to_string(),
                 "id": number.to_string(),
-                "_etag": self.ranges_etag(),
-                "minInclusive": "",
-                "maxExclusive": "FF",
+                "_etag": self.ranges_etag(*since),
+                "minInclusive": to_hex(min),
+                "maxExclusive": to_hex(max),
                 "ridPrefix": number,
                 "_self": format!("{}pkranges/{rid}/", self.self_link()),
-                "throughputFraction": 1,
+                "throughputFraction": 1.0 / self.partitions.all.len() as f64,
                 "status": "online",
-                "parents": [],
+                "parents": parents,
                 "ownedArchivalPKRangeIds": [],
                 "_ts": self.runtime.created.0,
                 "_lsn": 1,
             })
         };
-        (self.runtime.partitions().iter().map(range).collect(), self.ranges_etag())
+        let all = self.partitions.all.iter();
+        let new = all.filter(|partition| seen.is_none_or(|seen| partition.span.since > seen));
+        (new.map(range).collect(), self.ranges_etag(version))
     }
 
-    fn ranges_etag(&self) -> String {
-        Etag { lsn: u64::from(self.rid.number), seq: 0, ts: self.runtime.created }.to_string()
+    fn ranges_etag(&self, version: u32) -> String {
+        let lsn = u64::from(self.rid.number) + (u64::from(version) << 32);
+        Etag { lsn, seq: 0, ts: self.runtime.created }.to_string()
     }
 
     /// What each partition holds, as the wire shows it.
@@ -137,25 +154,25 @@ impl Container {
                 "partitionKeys": [],
             })
         };
-        self.runtime.partitions().iter().map(statistics).collect()
+        self.partitions.all.iter().map(statistics).collect()
     }
 
     /// Items in storage and bytes of their bodies; expired ones count until they are purged.
     pub fn usage(&self) -> (u64, u64) {
-        let heads = self.runtime.partitions().iter().map(|partition| partition.head());
+        let heads = self.partitions.all.iter().map(|partition| partition.head());
         heads.fold((0, 0), |(items, bytes), head| (items + head.items, bytes + head.bytes))
     }
 }
 
-/// What all versions of a container share: its TTL rule, its current settings, its partitions.
+/// What all versions of a container share: its TTL rule and its current settings.
 #[derive(Debug)]
 pub(crate) struct Runtime {
     pub rid: ContainerRid,
     pub created: Timestamp,
     pub ttl: TtlCell,
     settings: ArcSwap<Settings>,
-    partitions: OnceLock<Vec<Arc<Partition>>>,
-    pub bucket: Arc<Mutex<Bucket>>,
+    /// The bucket that it shares with the others of its database, if it does.
+    pub shared: Option<Arc<Mutex<Bucket>>>,
 }
 
 impl Runtime {
@@ -164,28 +181,24 @@ impl Runtime {
         created: Timestamp,
         ttl: TtlState,
         settings: Arc<Settings>,
-        bucket: Arc<Mutex<Bucket>>,
+        shared: Option<Arc<Mutex<Bucket>>>,
     ) -> Self {
         let settings = ArcSwap::new(settings);
-        Self { rid, created, ttl: TtlCell::new(ttl), settings, partitions: OnceLock::new(), bucket }
+        Self { rid, created, ttl: TtlCell::new(ttl), settings, shared }
     }
 
-    /// Starts the writers of its partitions, whose heads are as given.
-    pub fn start(self: &Arc<Self>, db: &Db, heads: Vec<Head>) {
-        let mut partitions = Vec::with_capacity(heads.len());
-        for (number, head) in heads.into_iter().enumerate() {
-            let id = PartitionId { container: self.rid.number, partition: number as u32 };
-            let (partition, queue) = Partition::new(id, head, self.bucket.clone());
-            let partition = Arc::new(partition);
-            let writer = Writer::new(db, self.clone(), partition.clone(), queue);
-            db.tasks.spawn(writer.run());
-            partitions.push(partition);
-        }
-        self.partitions.set(partitions).expect("a container is started once");
-    }
-
-    pub fn partitions(&self) -> &[Arc<Partition>] {
-        self.partitions.get().expect("a container is started before it is seen")
+    /// Starts a partition with its writer.
+    pub fn start(
+        self: &Arc<Self>,
+        db: &Db,
+        span: Span,
+        head: Head,
+        bucket: Arc<Mutex<Bucket>>,
+    ) -> Arc<Partition> {
+        let (partition, queue) = Partition::new(self.rid.number, span, head, bucket);
+        let partition = Arc::new(partition);
+        db.tasks.spawn(Writer::new(db, self.clone(), partition.clone(), queue).run());
+        partition
     }
 
     /// The settings in force now.

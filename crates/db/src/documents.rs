@@ -24,7 +24,7 @@ pub use scan::{Document, DocumentScan, Route};
 pub(crate) use upkeep::{Upkeep, UpkeepDone};
 
 /// How a front end reads its documents. Pure: the same bytes always give the same answer.
-pub trait Layout: Send + Sync + std::fmt::Debug {
+pub trait Layout: std::any::Any + Send + Sync + std::fmt::Debug {
     /// What is to be stored beside a document, or why it cannot be stored.
     fn describe(&self, body: &[u8]) -> Result<Description>;
 }
@@ -108,7 +108,7 @@ impl Db {
         }
         .await;
         self.settle(partition, charge);
-        Reply { result, charge, session: Some(session) }
+        Reply { result, charge, session: Some(session), other_sessions: Vec::new() }
     }
 
     /// Writes documents, in one round of the writer where they are not too many. Durable when it returns. After the first refusal of
@@ -138,7 +138,8 @@ impl Db {
             charge += outcome.charge;
         }
         self.settle(partition, charge);
-        Reply { result, charge, session: Some(partition.session()) }
+        let session = Some(partition.session());
+        Reply { result, charge, session, other_sessions: Vec::new() }
     }
 }
 
@@ -175,7 +176,7 @@ impl PreparedBody {
     pub(crate) fn document(text: Bytes, description: Description) -> Self {
         let Description { own_ttl, mut terms, unique } = description;
         terms.sort_unstable();
-        Self { text, own_ttl, terms, unique }
+        Self { text, own_ttl, terms, indexing_epoch: 0, unique }
     }
 }
 

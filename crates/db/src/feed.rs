@@ -2,13 +2,15 @@
 
 use bytes::Bytes;
 use model::clock::Timestamp;
-use storage::{Direction, Family, Snapshot};
+use storage::{Direction, Family, Pair, Snapshot};
 
-use crate::charge;
+use crate::charge::{self, RequestCharge};
+use crate::fan;
 use crate::items::{PAGE_BYTES_MAX, Page, Scope};
 use crate::keys::{Key, PartitionId, ordinal_of, partition_range, position_of};
+use crate::ranges::Target;
 use crate::record::Record;
-use crate::scan::ScopeFilter;
+use crate::scan::{ScopeFilter, View, successor};
 use crate::{Container, Db, Error, Reply, Result};
 
 /// Where a reading of the change feed begins.
@@ -54,8 +56,8 @@ impl FeedEntry {
 }
 
 impl Db {
-    /// Changed items in the order of their last change, each with `_lsn`. The page's continuation is always there: it
-    /// is the etag (with quotes) to go on from; an empty page means "no changes" (304).
+    /// Changed items in the order of their last change in each partition, each with `_lsn`. The page's continuation is always
+    /// there: it is the etag (with quotes) to go on from; an empty page means "no changes" (304).
     pub async fn changes(
         &self,
         container: &Container,
@@ -63,59 +65,199 @@ impl Db {
         from: &ChangesRequest,
         items_max: usize,
     ) -> Reply<Page> {
-        let partition = container.partition();
-        let session = partition.session();
         let mut charge = charge::MISS;
+        let (mut session, mut other_sessions) = (None, Vec::new());
         let result = async {
-            self.admit(partition)?;
-            let horizon = container.runtime.ttl.horizon(self.now());
+            let targets = container.targets(scope)?;
+            (session, other_sessions) = fan::sessions(&targets);
+            self.admit_all(&targets)?;
+            // Taken before the snapshot: it must not promise more than the snapshot shows.
+            let last = |target: Target| (target.partition.session().lsn, target);
+            let mut targets: Vec<(u64, Target)> = targets.into_iter().map(last).collect();
             let filter = ScopeFilter::new(container, scope)?;
-            let snapshot = self.engine.snapshot();
-            // What the purge has passed holds only items with another fate, and dead keys: a reader that starts at the beginning
-            // still wants the former.
-            let mut next = match from {
-                ChangesRequest::Beginning => 0,
-                ChangesRequest::Now => session.lsn + 1,
-                ChangesRequest::Since(ts) => {
-                    first_at(&*snapshot, partition.id, *ts, session.lsn).await?
-                }
-                ChangesRequest::After(etag) => parse_etag(etag)? + 1,
+            let read = FeedRead { view: View::new(self, container), filter };
+            let known = match from {
+                ChangesRequest::After(etag) => Some(FeedEtag::parse(etag)?),
+                _ => None,
             };
-            let mut rows = Vec::new();
-            let (mut bytes, mut looked) = (0, 0);
-            'page: loop {
-                let range = feed_from(partition.id, next);
-                let pairs = snapshot.scan(Family::Feed, range, Direction::Forward, CHUNK).await?;
-                looked += pairs.len();
-                for (key, value) in &pairs {
-                    let entry = FeedEntry::decode(key, value)?;
-                    let full = rows.len() >= items_max || bytes > PAGE_BYTES_MAX;
-                    if full && entry.lsn >= next {
-                        break 'page;
-                    }
-                    next = entry.lsn + 1;
-                    let key =
-                        Key::Item { partition: partition.id, ordinal: entry.ordinal }.encode();
-                    let Some(stored) = snapshot.get(Family::Item, &key).await? else { continue };
-                    let record = Record::decode(&key, stored)?;
-                    let live = horizon.is_live(record.ts, record.own_ttl);
-                    if live && filter.admits(&record) {
-                        bytes += record.body.len();
-                        rows.push(with_lsn(&record));
-                    }
-                }
-                if pairs.len() < CHUNK {
-                    next = next.max(session.lsn + 1);
-                    break;
-                }
-                tokio::task::yield_now().await;
+            if let Some(etag) = &known {
+                targets.sort_by_key(|(_, target)| etag.turn_of(target));
             }
-            charge = charge::scan(rows.len(), bytes, looked);
-            Ok(Page { rows, continuation: Some(format!("\"{}\"", next - 1)) })
+            let mut page = FeedPage { items_max, ..FeedPage::default() };
+            let (mut read_up_to, mut waiting) = (Vec::new(), Vec::new());
+            for (last, target) in &targets {
+                let (last, id) = (*last, target.partition.id);
+                let next = match (from, &known) {
+                    (ChangesRequest::Now, _) => last + 1,
+                    (ChangesRequest::Since(ts), _) => {
+                        first_at(&*read.view.snapshot, id, *ts, last).await?
+                    }
+                    (_, Some(etag)) => etag.lsn_of(target).map_or(0, |lsn| lsn + 1),
+                    // What the purge has passed holds only items with another fate, and dead keys: a reader that starts at the
+                    // beginning still wants the former.
+                    _ => 0,
+                };
+                if page.is_full() {
+                    waiting.push((id.partition, next.saturating_sub(1)));
+                    continue;
+                }
+                let cost = page.cost();
+                let next = read.partition(target, next, last, &mut page).await?;
+                self.settle(&target.partition, RequestCharge(page.cost() - cost));
+                read_up_to.push((id.partition, next.saturating_sub(1)));
+            }
+            charge.0 = charge.0.max(page.cost());
+            // The next page begins with those that had to wait.
+            waiting.append(&mut read_up_to);
+            Ok(Page { rows: page.rows, continuation: Some(FeedEtag(waiting).to_string()) })
         }
         .await;
-        self.settle(partition, charge);
-        Reply { result, charge, session: Some(session) }
+        Reply { result, charge, session, other_sessions }
+    }
+}
+
+/// What a reading of the feed sees, and which of it it wants.
+struct FeedRead {
+    view: View,
+    filter: ScopeFilter,
+}
+
+/// A page of the feed in the making.
+#[derive(Default)]
+struct FeedPage {
+    rows: Vec<Bytes>,
+    bytes: usize,
+    looked: usize,
+    items_max: usize,
+}
+
+impl FeedPage {
+    fn is_full(&self) -> bool {
+        self.rows.len() >= self.items_max || self.bytes > PAGE_BYTES_MAX
+    }
+
+    fn cost(&self) -> f64 {
+        charge::feed(self.looked, self.bytes).0
+    }
+}
+
+impl FeedRead {
+    /// Adds a partition's changes from `next` on; gives the change to go on with. Changes that share an lsn are never parted.
+    async fn partition(
+        &self,
+        target: &Target,
+        mut next: u64,
+        last: u64,
+        page: &mut FeedPage,
+    ) -> Result<u64> {
+        let partition = target.partition.id;
+        let mut range = feed_from(partition, next);
+        loop {
+            let snapshot = &self.view.snapshot;
+            let pairs =
+                snapshot.scan(Family::Feed, range.clone(), Direction::Forward, CHUNK).await?;
+            let decode = |(key, value): &Pair| FeedEntry::decode(key, value);
+            let entries: Vec<FeedEntry> =
+                pairs.iter().map(decode).collect::<storage::Result<_>>()?;
+            let mut records = self.records(partition, &entries).await?.into_iter();
+            for entry in &entries {
+                if page.is_full() && entry.lsn >= next {
+                    return Ok(next);
+                }
+                next = entry.lsn + 1;
+                page.looked += 1;
+                let Some(record) = records.next().flatten() else { continue };
+                let live = self.view.horizon.is_live(record.ts, record.own_ttl);
+                if live && (target.whole || self.filter.admits(&record)) {
+                    page.bytes += record.body.len();
+                    page.rows.push(with_lsn(&record));
+                }
+            }
+            match pairs.last() {
+                Some((last, _)) if pairs.len() == CHUNK => range.start = successor(last),
+                _ => return Ok(next.max(last + 1)),
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// The records of these changes. Items that were written one after the other lie side by side and are read in one go.
+    async fn records(
+        &self,
+        partition: PartitionId,
+        entries: &[FeedEntry],
+    ) -> Result<Vec<Option<Record>>> {
+        let snapshot = &self.view.snapshot;
+        let key = |ordinal| Key::Item { partition, ordinal }.encode();
+        let ordinals = || entries.iter().map(|entry| entry.ordinal);
+        let (first, last) = (ordinals().min().unwrap_or(0), ordinals().max().unwrap_or(0));
+        let mut found = Vec::with_capacity(entries.len());
+        if last - first < 2 * entries.len() as u64 {
+            let side_by_side = key(first)..key(last + 1);
+            let pairs = snapshot
+                .scan(Family::Item, side_by_side, Direction::Forward, 2 * entries.len())
+                .await?;
+            for entry in entries {
+                let key = key(entry.ordinal);
+                let at = pairs.binary_search_by(|(stored, _)| stored.cmp(&key));
+                let value = at.ok().map(|at| pairs[at].1.clone());
+                found.push(value.map(|value| Record::decode(&key, value)).transpose()?);
+            }
+        } else {
+            for entry in entries {
+                let key = key(entry.ordinal);
+                let value = snapshot.get(Family::Item, &key).await?;
+                found.push(value.map(|value| Record::decode(&key, value)).transpose()?);
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// How far a client has read the feed: one lsn, or one for each partition in the order in which it is their turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct FeedEtag(Vec<(u32, u64)>);
+
+/// Stands for all partitions: what a client that reads one of them is told.
+const ANY: u32 = u32::MAX;
+
+impl FeedEtag {
+    fn parse(etag: &str) -> Result<Self> {
+        let text = etag.trim_matches('"');
+        let entry = |entry: &str| match entry.split_once(':') {
+            Some((partition, lsn)) => Some((partition.parse().ok()?, lsn.parse().ok()?)),
+            None => Some((ANY, entry.parse().ok()?)),
+        };
+        let entries: Option<Vec<(u32, u64)>> = text.split(',').map(entry).collect();
+        entries
+            .map(Self)
+            .ok_or_else(|| Error::Invalid(format!("The change feed's etag {etag} is invalid.")))
+    }
+
+    /// How far a partition has been read; a child goes on where its parent stopped.
+    fn lsn_of(&self, target: &Target) -> Option<u64> {
+        let span = &target.partition.span;
+        let own = self.0.iter().find(|(partition, _)| *partition == span.number);
+        let ancestor = || self.0.iter().rfind(|(partition, _)| span.comes_from(*partition));
+        let any = || self.0.iter().find(|(partition, _)| *partition == ANY);
+        own.or_else(ancestor).or_else(any).map(|(_, lsn)| *lsn)
+    }
+
+    /// When it is a partition's turn.
+    fn turn_of(&self, target: &Target) -> Option<usize> {
+        self.0.iter().position(|(partition, _)| target.partition.span.comes_from(*partition))
+    }
+}
+
+impl std::fmt::Display for FeedEtag {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.0[..] {
+            [(_, lsn)] => write!(f, "\"{lsn}\""),
+            all => {
+                let text = all.iter().map(|(partition, lsn)| format!("{partition}:{lsn}"));
+                write!(f, "\"{}\"", text.collect::<Vec<_>>().join(","))
+            }
+        }
     }
 }
 
@@ -143,12 +285,6 @@ async fn first_at(
         }
     }
     Ok(low)
-}
-
-fn parse_etag(etag: &str) -> Result<u64> {
-    etag.trim_matches('"')
-        .parse()
-        .map_err(|_| Error::Invalid(format!("The change feed's etag {etag} is invalid.")))
 }
 
 /// The item with its change's number behind the other system properties.

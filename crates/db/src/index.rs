@@ -3,13 +3,22 @@
 //! A term is `path, value`; with the ordinal behind it, it is a key of the index family. Values sort as Cosmos sorts them:
 //! null, false, true, numbers, strings. Paths are text like `/a/b` or `/tags/[]`. Long strings are cut: a query that meets a cut
 //! term checks the item itself.
+//!
+//! Two more kinds of term begin with a text that is no path. Every item has one for its *shape* (`#`): which properties it has, two levels
+//! deep, and whether each is a scalar, an array or an object. Items of one shape lack the same properties, and nothing else in
+//! the index says who lacks what. And an item has one for each *composite index* (`+/a-/b`), which holds the values at all its paths, also
+//! where there are none.
 
 use model::path;
-use serde_json::Value;
+use model::path::Path;
+use serde_json::{Map, Value};
 use storage::keycode::Writer;
 
 /// The most bytes of a string that a term holds.
 pub(crate) const STRING_BYTES_MAX: usize = 1_024;
+
+/// The same for each string in a composite term, which may hold several.
+pub(crate) const COMPOSITE_STRING_BYTES_MAX: usize = 256;
 
 /// What a container's indexing policy says, as a tree of path segments.
 #[derive(Clone, Debug)]
@@ -17,6 +26,22 @@ pub(crate) struct IndexingPolicy {
     /// False for `indexingMode: none`: no terms at all.
     enabled: bool,
     root: Node,
+    pub composites: Vec<Composite>,
+}
+
+/// A composite index: paths in the order of their weight.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Composite {
+    pub paths: Vec<CompositePath>,
+    /// What its terms begin with: `+/a-/b`.
+    pub name: String,
+}
+
+/// One path of a composite index.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CompositePath {
+    pub path: Path,
+    pub descending: bool,
 }
 
 /// The rules at one path. `subtree` is `/…/*`; `scalar` is `/…/?` and wins over it.
@@ -30,12 +55,7 @@ struct Node {
 impl IndexingPolicy {
     /// No terms are written.
     pub fn none() -> Self {
-        Self { enabled: false, root: Node::default() }
-    }
-
-    /// Every scalar of every item.
-    pub fn everything() -> Self {
-        Self { enabled: true, root: Node { subtree: Some(true), ..Node::default() } }
+        Self { enabled: false, root: Node::default(), composites: Vec::new() }
     }
 
     /// From the paths of the policy. Where both lists name a path, including it wins.
@@ -50,7 +70,7 @@ impl IndexingPolicy {
         for path in included {
             root.add(path, true)?;
         }
-        Ok(Self { enabled: true, root })
+        Ok(Self { enabled: true, root, composites: Vec::new() })
     }
 
     /// The terms of an item, sorted, each once. Server-set properties other than `_ts` have none.
@@ -68,10 +88,19 @@ impl IndexingPolicy {
                     );
                 }
             }
+            terms.extend(self.composites.iter().map(|composite| composite.term(item)));
+            if self.root.includes_any() {
+                terms.push(shape_term(shape_of(members)));
+            }
             terms.sort_unstable();
             terms.dedup();
         }
         terms
+    }
+
+    /// Whether any path is indexed; if not, items have no shape terms either.
+    pub fn includes_any(&self) -> bool {
+        self.enabled && self.root.includes_any()
     }
 
     /// The term of `_ts`, which the writer sets; `None` if that path is not indexed.
@@ -111,6 +140,12 @@ impl Node {
             other => node.child_mut(other).scalar = Some(include),
         }
         Ok(())
+    }
+
+    fn includes_any(&self) -> bool {
+        self.subtree == Some(true)
+            || self.scalar == Some(true)
+            || self.children.iter().any(|(_, node)| node.includes_any())
     }
 
     fn child(&self, segment: &str) -> Option<&Node> {
@@ -180,8 +215,148 @@ pub(crate) fn term(path: &str, value: &Value) -> Vec<u8> {
     writer.into_inner()
 }
 
+impl Composite {
+    /// A composite index of these paths; `None` if one of them is the server's to set, for which composites are not kept.
+    pub fn new(paths: Vec<CompositePath>) -> Option<Self> {
+        let mut name = String::new();
+        for CompositePath { path, descending } in &paths {
+            if path.segments().first().is_some_and(|first| is_system_property(first)) {
+                return None;
+            }
+            name.push(if *descending { '-' } else { '+' });
+            path.segments().iter().for_each(|segment| push_segment(&mut name, segment));
+        }
+        Some(Self { paths, name })
+    }
+
+    /// An item's only term of this index.
+    fn term(&self, item: &Value) -> Vec<u8> {
+        let mut writer = Writer::append_to(Vec::with_capacity(self.name.len() + 32));
+        writer.bytes(self.name.as_bytes());
+        let mut term = writer.into_inner();
+        for CompositePath { path, descending } in &self.paths {
+            push_component(&mut term, path.find(item), *descending, COMPOSITE_STRING_BYTES_MAX);
+        }
+        term
+    }
+}
+
+/// Kinds of components that are not scalars.
+const UNDEFINED: u8 = 0x08;
+const ARRAY: u8 = 0x50;
+const OBJECT: u8 = 0x60;
+
+/// Appends a value in the order of all values, or in the opposite one. Of arrays and objects only that they are such is kept.
+pub(crate) fn push_component(
+    term: &mut Vec<u8>,
+    value: Option<&Value>,
+    descending: bool,
+    string_bytes_max: usize,
+) {
+    let start = term.len();
+    match value {
+        None => term.push(UNDEFINED),
+        Some(Value::Array(_)) => term.push(ARRAY),
+        Some(Value::Object(_)) => term.push(OBJECT),
+        Some(scalar) => {
+            let mut writer = Writer::append_to(std::mem::take(term));
+            push_scalar(&mut writer, scalar, string_bytes_max);
+            *term = writer.into_inner();
+        }
+    }
+    if descending {
+        term[start..].iter_mut().for_each(|byte| *byte = !*byte);
+    }
+}
+
+/// The length of the component that `bytes` begin with, and whether it tells its value; cut strings, arrays and objects do not. `None` if
+/// the bytes are no component.
+pub(crate) fn read_component(
+    bytes: &[u8],
+    descending: bool,
+    string_bytes_max: usize,
+) -> Option<(usize, bool)> {
+    let at = |i: usize| bytes.get(i).map(|byte| if descending { !byte } else { *byte });
+    match at(0)? {
+        UNDEFINED | 0x10 | 0x20 | 0x21 => Some((1, true)),
+        0x30 => (bytes.len() >= 9).then_some((9, true)),
+        0x40 => {
+            let (mut i, mut length) = (1, 0);
+            loop {
+                match (at(i)?, at(i + 1)) {
+                    (0, Some(0)) => return Some((i + 2, length < string_bytes_max)),
+                    (0, _) => i += 2,
+                    _ => i += 1,
+                }
+                length += 1;
+            }
+        }
+        ARRAY | OBJECT => Some((1, false)),
+        _ => None,
+    }
+}
+
+/// Which properties an item has, and of which kind, as a number: the sum of what each of them comes to, so that their order does not matter.
+fn shape_of(members: &Map<String, Value>) -> u64 {
+    let mut shape = 0_u64;
+    for (name, value) in members.iter().filter(|(name, _)| !is_system_property(name)) {
+        let outer = hash(OFFSET, name.as_bytes());
+        shape = shape.wrapping_add(mix(hash(outer, &[kind_of(value)])));
+        for (name, value) in value.as_object().into_iter().flatten() {
+            let inner = hash(hash(outer, b"\xFF"), name.as_bytes());
+            shape = shape.wrapping_add(mix(hash(inner, &[kind_of(value)])));
+        }
+    }
+    shape
+}
+
+/// How deep shapes look.
+pub(crate) const SHAPE_DEPTH: usize = 2;
+
+/// A byte that no name contains, for each kind that shapes tell apart.
+fn kind_of(value: &Value) -> u8 {
+    match value {
+        Value::Array(_) => 0xFD,
+        Value::Object(_) => 0xFE,
+        _ => 0xFC,
+    }
+}
+
+/// What FNV-1a hashes begin with.
+const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+
+fn hash(start: u64, bytes: &[u8]) -> u64 {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    bytes.iter().fold(start, step)
+}
+
+/// Spreads a hash over all bits, so that sums of them hardly ever meet (the finalizer of splitmix64).
+fn mix(mut hash: u64) -> u64 {
+    hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    hash ^ (hash >> 31)
+}
+
+/// The term of a shape.
+pub(crate) fn shape_term(shape: u64) -> Vec<u8> {
+    let mut term = shape_prefix();
+    term.extend_from_slice(&shape.to_be_bytes());
+    term
+}
+
+/// What the terms of all shapes begin with.
+pub(crate) fn shape_prefix() -> Vec<u8> {
+    let mut writer = Writer::append_to(Vec::with_capacity(16));
+    writer.bytes(b"#");
+    writer.into_inner()
+}
+
 /// Appends a scalar in the order of values. Objects and arrays are not scalars and add nothing.
 pub(crate) fn push_value(writer: &mut Writer<Vec<u8>>, value: &Value) {
+    push_scalar(writer, value, STRING_BYTES_MAX);
+}
+
+fn push_scalar(writer: &mut Writer<Vec<u8>>, value: &Value, string_bytes_max: usize) {
     match value {
         Value::Null => {
             writer.u8(0x10);
@@ -193,7 +368,7 @@ pub(crate) fn push_value(writer: &mut Writer<Vec<u8>>, value: &Value) {
             writer.u8(0x30).f64(number.as_f64().unwrap_or_default());
         }
         Value::String(text) => {
-            let cut = &text.as_bytes()[..text.len().min(STRING_BYTES_MAX)];
+            let cut = &text.as_bytes()[..text.len().min(string_bytes_max)];
             writer.u8(0x40).bytes(cut);
         }
         Value::Array(_) | Value::Object(_) => {}
@@ -212,7 +387,8 @@ mod tests {
         let text = |term: Vec<u8>| {
             String::from_utf8(storage::keycode::Reader::new(&term).bytes().unwrap()).unwrap()
         };
-        policy.terms(&item).into_iter().map(text).collect()
+        let paths = policy.terms(&item).into_iter().map(text);
+        paths.filter(|path| path != "#").collect()
     }
 
     #[test]
@@ -228,6 +404,57 @@ mod tests {
         assert_eq!(paths(&["/*", "/a/b/?"], &["/a/*"], item.clone()), ["/a/b", "/d"]);
         assert_eq!(paths(&["/a/c/?"], &["/*"], item.clone()), ["/a/c"]);
         assert_eq!(paths(&[], &["/*"], item), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_shape_is_what_properties_there_are() {
+        let shape = |item: Value| shape_of(item.as_object().unwrap());
+        let same = shape(json!({"a": 1, "b": {"c": "x", "d": [1]}}));
+        assert_eq!(shape(json!({"b": {"d": [], "c": null}, "a": "y", "_ts": 5})), same);
+        for other in [
+            json!({"a": 1}),
+            json!({"a": [], "b": {"c": 1, "d": []}}),
+            json!({"a": 1, "b": {"c": 1, "d": {}}}),
+            json!({"a": 1, "b": {"c": 1, "e": []}}),
+            json!({"b": 1, "a": {"c": 1, "d": []}}),
+        ] {
+            assert_ne!(shape(other.clone()), same, "{other}");
+        }
+    }
+
+    #[test]
+    fn components_sort_as_values_do_and_end_where_they_end() {
+        let values = [
+            None,
+            Some(json!(null)),
+            Some(json!(false)),
+            Some(json!(-5)),
+            Some(json!(1.5)),
+            Some(json!("")),
+            Some(json!("a")),
+            Some(json!("a\0b")),
+            Some(json!("abcdefgh")),
+            Some(json!([])),
+            Some(json!({})),
+        ];
+        for descending in [false, true] {
+            let component = |value: &Option<Value>| {
+                let mut term = Vec::new();
+                push_component(&mut term, value.as_ref(), descending, 8);
+                let (length, plain) =
+                    read_component(&[&term[..], &[7; 9]].concat(), descending, 8).unwrap();
+                assert_eq!(length, term.len(), "{value:?}");
+                let cut = matches!(value, Some(Value::Array(_) | Value::Object(_)))
+                    || value.as_ref().and_then(Value::as_str).is_some_and(|text| text.len() >= 8);
+                assert_eq!(plain, !cut, "{value:?}");
+                term
+            };
+            let mut terms: Vec<_> = values.iter().map(component).collect();
+            if descending {
+                terms.reverse();
+            }
+            assert!(terms.is_sorted());
+        }
     }
 
     #[test]

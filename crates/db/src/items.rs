@@ -4,6 +4,7 @@
 //! the partition's writer ([`crate::writer`]), which decides.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use model::partition_key::{Component, PartitionKey};
@@ -15,12 +16,13 @@ use tokio::sync::oneshot;
 
 use crate::charge::{self, RequestCharge};
 use crate::documents::{Edit, Layout, not_json};
+use crate::fan::{self, Fan};
 use crate::index::is_system_property;
 use crate::keys::{Key, encode_name, encode_partition_key};
 use crate::partition::Partition;
 use crate::patch::Patch;
+use crate::ranges::{Places, Target};
 use crate::record::Record;
-use crate::scan::{ItemScan, Position};
 use crate::writer::{Mode, Op, Outcome, Transaction, ordinal_of_value};
 use crate::{Container, Db, Error, Reply, Result, Settings};
 
@@ -177,6 +179,8 @@ pub(crate) struct PreparedBody {
     pub text: Bytes,
     pub own_ttl: Ttl,
     pub terms: Vec<Vec<u8>>,
+    /// The policy that the terms are of.
+    pub indexing_epoch: u64,
     pub unique: Vec<Vec<u8>>,
 }
 
@@ -200,7 +204,7 @@ impl PreparedBody {
         if text.len() > ITEM_BYTES_MAX {
             return Err(too_large());
         }
-        Ok(Self { text, own_ttl, terms, unique })
+        Ok(Self { text, own_ttl, terms, indexing_epoch: settings.indexing_epoch, unique })
     }
 }
 
@@ -219,7 +223,7 @@ impl Db {
         id: &str,
         options: ReadOptions<'_>,
     ) -> Reply<Item> {
-        let partition = container.partition();
+        let partition = container.partition_of(key);
         let session = partition.session();
         let mut charge = charge::MISS;
         let result = async {
@@ -228,7 +232,7 @@ impl Db {
             self.admit(partition)?;
             let horizon = container.runtime.ttl.horizon(self.now());
             let key = encode_partition_key(key);
-            let record = match item_number(container, id) {
+            let record = match item_number(container, partition, id) {
                 Some(ordinal) => {
                     let record = self.record(partition, ordinal).await?;
                     record.filter(|record| record.name.starts_with(&key))
@@ -242,7 +246,7 @@ impl Db {
         }
         .await;
         self.settle(partition, charge);
-        Reply { result, charge, session: Some(session) }
+        Reply { result, charge, session: Some(session), other_sessions: Vec::new() }
     }
 
     /// Creates, upserts, replaces, patches or deletes one item. Durable when it returns.
@@ -251,52 +255,82 @@ impl Db {
         let result = reply.result.and_then(|mut outcomes| {
             outcomes.pop().map_or(Err(Error::Stopping), |outcome| outcome.result)
         });
-        Reply { result, charge: reply.charge, session: reply.session }
+        let Reply { charge, session, other_sessions, .. } = reply;
+        Reply { result, charge, session, other_sessions }
     }
 
     /// Makes several writes, all or none. Durable when it returns; if one is refused, the others fail with
     /// [`Error::FailedDependency`].
     pub async fn transact(&self, container: &Container, writes: Vec<Write>) -> Reply<Vec<Outcome>> {
-        let partition = container.partition();
+        let given = writes.first().and_then(|write| write.partition_key.as_ref());
+        let mut partition = match given {
+            Some(key) => container.partition_of(key),
+            None => &container.partitions.all[0],
+        };
         let result = async {
             let count = writes.len();
-            let mut transaction = Vec::with_capacity(count);
+            let mut ops: Vec<Prepared> = Vec::with_capacity(count);
             for (number, write) in writes.into_iter().enumerate() {
-                match self.prepare(container, write).await {
-                    Ok(prepared) => transaction.push(prepared),
+                let prepared = self.prepare(container, write).await;
+                match prepared.and_then(|prepared| same_key(&ops, prepared)) {
+                    Ok((place, prepared)) => {
+                        partition = place;
+                        ops.push(prepared);
+                    }
                     Err(error) => {
                         return Ok(Outcome::all_refused(count, number, error, charge::MISS));
                     }
                 }
             }
-            let transaction = Transaction { ops: transaction, mode: Mode::Atomic };
+            let transaction = Transaction { ops, mode: Mode::Atomic };
             let outcomes = self.submit(partition, transaction)?;
             // The writer drops what it has not answered only when the container goes.
             outcomes.await.map_err(|_| Error::OwnerNotFound)
         }
         .await;
-        self.reply(partition, result)
+        let charge = result.iter().flatten().map(|outcome: &Outcome| outcome.charge.0).sum();
+        let charge = RequestCharge(charge);
+        self.settle(partition, charge);
+        let session = Some(partition.session());
+        Reply { result, charge, session, other_sessions: Vec::new() }
     }
 
     /// Makes several writes, each by itself, in one go: some may be made and others refused.
     pub async fn bulk(&self, container: &Container, writes: Vec<Write>) -> Reply<Vec<Outcome>> {
-        let partition = container.partition();
         let mut pending = Vec::with_capacity(writes.len());
         for write in writes {
             let prepared = self.prepare(container, write).await;
-            pending.push(prepared.and_then(|prepared| {
-                self.submit(partition, Transaction { ops: vec![prepared], mode: Mode::Atomic })
+            pending.push(prepared.and_then(|(partition, prepared)| {
+                let transaction = Transaction { ops: vec![prepared], mode: Mode::Atomic };
+                Ok((partition, self.submit(partition, transaction)?))
             }));
         }
         let mut outcomes = Vec::with_capacity(pending.len());
+        let (mut sum, mut sessions) = (RequestCharge::default(), Vec::new());
         for pending in pending {
+            let mut place = None;
             let outcome = match pending {
-                Ok(answer) => answer.await.ok().and_then(|mut outcomes| outcomes.pop()),
+                Ok((partition, answer)) => {
+                    place = Some(partition);
+                    answer.await.ok().and_then(|mut outcomes| outcomes.pop())
+                }
                 Err(error) => Some(Outcome::refused(error)),
             };
-            outcomes.push(outcome.unwrap_or_else(|| Outcome::refused(Error::OwnerNotFound)));
+            let outcome = outcome.unwrap_or_else(|| Outcome::refused(Error::OwnerNotFound));
+            sum += outcome.charge;
+            if let Some(partition) = place {
+                self.settle(partition, outcome.charge);
+                sessions.push(partition.session());
+            }
+            outcomes.push(outcome);
         }
-        self.reply(partition, Ok(outcomes))
+        // Of each partition the last word.
+        sessions.reverse();
+        sessions.sort_by_key(|session| session.partition);
+        sessions.dedup_by_key(|session| session.partition);
+        let mut sessions = sessions.into_iter();
+        let session = sessions.next().or_else(|| Some(container.partitions.all[0].session()));
+        Reply { result: Ok(outcomes), charge: sum, session, other_sessions: sessions.collect() }
     }
 
     /// Queues a transaction for the writer, if there are request units for it.
@@ -311,16 +345,7 @@ impl Db {
         Ok(outcomes)
     }
 
-    fn reply(&self, partition: &Partition, result: Result<Vec<Outcome>>) -> Reply<Vec<Outcome>> {
-        let mut charge = RequestCharge::default();
-        for outcome in result.iter().flatten() {
-            charge += outcome.charge;
-        }
-        self.settle(partition, charge);
-        Reply { result, charge, session: Some(partition.session()) }
-    }
-
-    /// The items of a scope, in the order of their creation.
+    /// The items of a scope, partition by partition, in the order of their creation.
     pub async fn list(
         &self,
         container: &Container,
@@ -328,18 +353,20 @@ impl Db {
         page: &PageRequest,
         options: ReadOptions<'_>,
     ) -> Reply<Page> {
-        let partition = container.partition();
-        let session = partition.session();
         let mut charge = charge::MISS;
+        let (mut session, mut other_sessions) = (None, Vec::new());
         let result = async {
-            check_session(session, options)?;
-            self.admit(partition)?;
-            let position = page.continuation.as_deref().map(Position::parse).transpose()?;
-            let mut scan = ItemScan::new(self, container, scope, position)?;
+            let targets = container.targets(scope)?;
+            (session, other_sessions) = fan::sessions(&targets);
+            check_sessions(&targets, options)?;
+            self.admit_all(&targets)?;
+            let places = page.continuation.as_deref().map(Places::parse).transpose()?;
+            let places = places.unwrap_or_default();
+            let mut fan = Fan::new(self, container, &targets, scope, &places)?;
             let mut rows = Vec::new();
             let (mut bytes, mut last, mut more) = (0, None, false);
             'page: loop {
-                let items = scan.next().await?;
+                let items = fan.next().await?;
                 if items.is_empty() {
                     break;
                 }
@@ -350,18 +377,17 @@ impl Db {
                         more = true;
                         break 'page;
                     }
-                    last = Some(item.ordinal);
+                    last = Some((fan.stop(), item.ordinal));
                     rows.push(item.record.body);
                 }
             }
-            charge = scan.charge();
-            let continuation =
-                last.filter(|_| more).map(|ordinal| scan.position(ordinal).to_string());
+            charge = self.settle_all(&fan);
+            let last = last.filter(|_| more);
+            let continuation = last.map(|(stop, ordinal)| fan.places(stop, ordinal).text());
             Ok(Page { rows, continuation })
         }
         .await;
-        self.settle(partition, charge);
-        Reply { result, charge, session: Some(session) }
+        Reply { result, charge, session, other_sessions }
     }
 
     /// Lets a client's request begin, or says when to come again.
@@ -374,13 +400,18 @@ impl Db {
 
     /// Books a client's charge.
     pub(crate) fn settle(&self, partition: &Partition, charge: RequestCharge) {
+        partition.spent_millis.fetch_add((charge.0 * 1e3) as u64, Ordering::Relaxed);
         if self.options.throttle {
             partition.bucket().spend(charge, self.clock.elapsed());
         }
     }
 
     /// Parses and validates a write. Nothing here looks at what is stored, but for an item that is named by its rid.
-    async fn prepare(&self, container: &Container, write: Write) -> Result<Prepared> {
+    async fn prepare<'c>(
+        &self,
+        container: &'c Container,
+        write: Write,
+    ) -> Result<(&'c Arc<Partition>, Prepared)> {
         let Write { verb, partition_key, body, if_match, if_none_match } = write;
         let settings = container.runtime.settings();
         if settings.layout.is_some() {
@@ -389,8 +420,9 @@ impl Db {
         if let Verb::Delete(id) | Verb::Read(id) | Verb::Patch(id) = &verb {
             let key = partition_key.ok_or_else(missing_key)?;
             check_key(container, &key)?;
+            let partition = container.partition_of(&key);
             let key = encode_partition_key(&key);
-            let id = self.id_of(container, id).await?;
+            let id = self.id_of(container, partition, id).await?;
             let name = encode_name(&key, &id).into();
             let content = match verb {
                 Verb::Patch(_) => {
@@ -398,16 +430,10 @@ impl Db {
                 }
                 _ => Content::Nothing,
             };
-            return Ok(Prepared {
-                verb,
-                key,
-                name,
-                renamed: None,
-                content,
-                if_match,
-                if_none_match,
-                layout: None,
-            });
+            let (renamed, layout) = (None, None);
+            let prepared =
+                Prepared { verb, key, name, renamed, content, if_match, if_none_match, layout };
+            return Ok((partition, prepared));
         }
         let value = parse(&body)?;
         let id = item_id(value.as_object().ok_or_else(not_an_object)?)?;
@@ -420,25 +446,20 @@ impl Db {
         }
         check_key_size(&key)?;
         let body = PreparedBody::new(&settings, container.runtime.ttl.state(), &value)?;
+        let partition = container.partition_of(&key);
         let key = encode_partition_key(&key);
         let mut name: Bytes = encode_name(&key, id).into();
         let mut renamed = None;
         if let Verb::Replace(addressed) = &verb {
-            let addressed = self.id_of(container, addressed).await?;
+            let addressed = self.id_of(container, partition, addressed).await?;
             if addressed != id {
                 renamed = Some(std::mem::replace(&mut name, encode_name(&key, &addressed).into()));
             }
         }
-        Ok(Prepared {
-            verb,
-            key,
-            name,
-            renamed,
-            content: Content::Body(body),
-            if_match,
-            if_none_match,
-            layout: None,
-        })
+        let (content, layout) = (Content::Body(body), None);
+        let prepared =
+            Prepared { verb, key, name, renamed, content, if_match, if_none_match, layout };
+        Ok((partition, prepared))
     }
 
     /// The record under a name, dead or alive: callers apply the horizon.
@@ -468,9 +489,16 @@ impl Db {
     }
 
     /// The id that a path names: itself, or that of the item with this rid.
-    async fn id_of(&self, container: &Container, id: &str) -> Result<String> {
-        let Some(ordinal) = item_number(container, id) else { return Ok(id.to_owned()) };
-        let record = self.record(container.partition(), ordinal).await?;
+    async fn id_of(
+        &self,
+        container: &Container,
+        partition: &Partition,
+        id: &str,
+    ) -> Result<String> {
+        let Some(ordinal) = item_number(container, partition, id) else {
+            return Ok(id.to_owned());
+        };
+        let record = self.record(partition, ordinal).await?;
         let value: Value = match record {
             None => return Err(Error::NotFound),
             Some(record) => crate::writer::parse_stored(&record)?,
@@ -479,20 +507,26 @@ impl Db {
     }
 }
 
-impl Container {
-    /// The partition that holds its items. One for now: more come with the rest of the NoSQL API.
-    pub(crate) fn partition(&self) -> &Partition {
-        &self.runtime.partitions()[0]
-    }
-}
-
-/// The number of the item that `id` names if it is a rid of this container.
-fn item_number(container: &Container, id: &str) -> Option<u64> {
+/// The number of the item that `id` names if it is a rid of this container and the item can be in this partition.
+fn item_number(container: &Container, partition: &Partition, id: &str) -> Option<u64> {
     if id.len() != 24 {
         return None;
     }
-    let (owner, _, ordinal) = ChildRid::parse_item(id)?;
-    (owner == container.rid).then_some(ordinal)
+    let (owner, birthplace, ordinal) = ChildRid::parse_item(id)?;
+    (owner == container.rid && birthplace == partition.span.birthplace(ordinal)).then_some(ordinal)
+}
+
+/// A write and where it goes, if it is to the same partition key as the rest of its transaction.
+fn same_key<T>(transaction: &[Prepared], write: (T, Prepared)) -> Result<(T, Prepared)> {
+    match transaction.first().is_none_or(|first| first.key == write.1.key) {
+        true => Ok(write),
+        false => Err(Error::PartitionKeyMismatch),
+    }
+}
+
+/// The same for a request to several partitions.
+pub(crate) fn check_sessions(targets: &[Target], options: ReadOptions<'_>) -> Result<()> {
+    targets.iter().try_for_each(|target| check_session(target.partition.session(), options))
 }
 
 /// Whether this server has seen what the client has.

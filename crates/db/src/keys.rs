@@ -7,13 +7,15 @@
 //!          03 offer                             throughput
 //!          04 container                         a dropped container whose data is still being removed
 //!          05 container partition               the partition's head
+//!          06 resource                          a user, permission, encryption key or script
+//!          07 container partition               how far its index is rebuilt
 //! id       container partition key id           -> ordinal
 //! item     container partition ordinal          -> record
 //! feed     container partition lsn ordinal      -> when, whether the item has an own ttl, bytes
 //! expiry   container partition instant ordinal  -> lsn, bytes    (items with an own ttl > 0 only)
 //! index    container partition 01 key ordinal   the items of a partition key, in order
 //!          container partition 02 n key values  -> ordinal        unique keys
-//!          container partition 03 path value ordinal              index terms
+//!          container partition 03 path value ordinal              index terms: paths, shapes, composites
 //! ```
 
 use bytes::Bytes;
@@ -51,6 +53,8 @@ pub(crate) enum Key<'a> {
     Offer(u32),
     Dropped(u32),
     Head(PartitionId),
+    Resource(u32),
+    Reindex(PartitionId),
     Id { partition: PartitionId, name: &'a [u8] },
     Item { partition: PartitionId, ordinal: u64 },
     Feed { partition: PartitionId, lsn: u64, ordinal: u64 },
@@ -73,7 +77,9 @@ impl Key<'_> {
             | Self::Container(_)
             | Self::Offer(_)
             | Self::Dropped(_)
-            | Self::Head(_) => Family::Catalog,
+            | Self::Head(_)
+            | Self::Resource(_)
+            | Self::Reindex(_) => Family::Catalog,
             Self::Id { .. } => Family::Id,
             Self::Item { .. } => Family::Item,
             Self::Feed { .. } => Family::Feed,
@@ -90,11 +96,9 @@ impl Key<'_> {
             Self::Container(number) => catalog_key(2, number),
             Self::Offer(number) => catalog_key(3, number),
             Self::Dropped(number) => catalog_key(4, number),
-            Self::Head(partition) => {
-                let mut key = Writer::new();
-                key.u8(5).u32(partition.container).u32(partition.partition);
-                key.finish()
-            }
+            Self::Head(partition) => partition_key(5, partition),
+            Self::Reindex(partition) => partition_key(7, partition),
+            Self::Resource(number) => catalog_key(6, number),
             Self::Id { partition, name } => in_partition(partition, name.len()).rest(name).take(),
             Self::Item { partition, ordinal } => in_partition(partition, 8).u64(ordinal).take(),
             Self::Feed { partition, lsn, ordinal } => {
@@ -116,7 +120,7 @@ impl Key<'_> {
     }
 }
 
-/// All catalog keys of one kind: databases 1, containers 2, offers 3, dropped 4, heads 5.
+/// All catalog keys of one kind: databases 1, containers 2, offers 3, dropped 4, heads 5, resources 6.
 pub(crate) fn catalog_range(kind: u8) -> std::ops::Range<Bytes> {
     Bytes::copy_from_slice(&[kind])..Bytes::copy_from_slice(&[kind + 1])
 }
@@ -234,6 +238,12 @@ fn push_component(writer: &mut Writer<Vec<u8>>, component: &Component) {
 fn catalog_key(kind: u8, number: u32) -> Bytes {
     let mut key = Writer::new();
     key.u8(kind).u32(number);
+    key.finish()
+}
+
+fn partition_key(kind: u8, partition: PartitionId) -> Bytes {
+    let mut key = Writer::new();
+    key.u8(kind).u32(partition.container).u32(partition.partition);
     key.finish()
 }
 

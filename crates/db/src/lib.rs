@@ -18,8 +18,10 @@
 //!
 //! # A query
 //!
-//! 1. [`Db::query`] compiles the text; [`access::Access::choose`] turns the plan's conditions into ranges of index terms.
-//! 2. [`scan::ItemScan`] reads pages of one snapshot, drops the dead, and the pipeline takes the living until the page is full.
+//! 1. [`Db::query`] compiles the text; [`access::Access::choose`] turns the plan's conditions into ranges of index terms, and
+//!    [`order::Order::choose`] finds an index that holds the order it asks for.
+//! 2. [`fan::Fan`] goes from partition to partition of the scope; in each, [`scan::ItemScan`] reads pages of one snapshot and drops the
+//!    dead. The pipeline takes the living until the page is full.
 //! 3. The continuation names the last row, not a count.
 //!
 //! # The purge
@@ -34,17 +36,23 @@ pub mod check;
 pub mod container;
 pub mod documents;
 pub mod error;
+mod fan;
 pub mod feed;
 mod index;
 pub mod items;
 mod keys;
 mod names;
 mod open;
+mod order;
 mod partition;
 pub mod patch;
+mod policies;
 pub mod purge;
 pub mod query;
+mod ranges;
 mod record;
+mod reindex;
+pub mod resources;
 mod scan;
 pub mod settings;
 #[cfg(test)]
@@ -68,15 +76,18 @@ pub use error::{Error, Result};
 pub use feed::ChangesRequest;
 pub use items::{Item, Page, PageRequest, ReadOptions, Scope, Verb, Write, Written};
 pub use purge::{PurgeReport, TtlLag};
-pub use query::QueryRequest;
+pub use query::{QueryRequest, ResumeFilter};
+pub use resources::{Grant, Kind, Parent, Place, Resource};
 pub use settings::Settings;
-pub use throughput::{Migration, Offer, Throughput};
+pub use throughput::{Migration, Offer, Throughput, Usage};
 pub use timeline::{Due, Explanation, Forecast, Tally, Timeline};
 pub use writer::Outcome;
 
 /// How a database behaves.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
+    /// How many partitions a new container has; as many as its throughput needs where none is named.
+    pub partitions: Option<u32>,
     /// Refuse requests over the provisioned request units with [`Error::Throttled`].
     pub throttle: bool,
     /// How containers of documents are read, if there is a front end for them.
@@ -109,4 +120,6 @@ pub struct Reply<T> {
     pub charge: RequestCharge,
     /// The partition and its last change, where one partition answered.
     pub session: Option<SessionToken>,
+    /// The others, where several partitions answered.
+    pub other_sessions: Vec<SessionToken>,
 }

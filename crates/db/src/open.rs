@@ -20,6 +20,8 @@ use crate::keys::{Key, Meta, PartitionId, catalog_range, ordinal_of, partition_r
 use crate::names::Names;
 use crate::partition::Head;
 use crate::purge::Alarm;
+use crate::ranges::{Partitions, Span};
+use crate::resources::Resource;
 use crate::throughput::Offer;
 use crate::writer::Op;
 use crate::{Db, Error, Options, Result, Settings};
@@ -100,7 +102,7 @@ impl Db {
     /// Finishes what is queued, stores the clock, flushes, and refuses everything from then on.
     pub async fn close(&self) -> Result<()> {
         let catalog = self.catalog.load_full();
-        for partition in catalog.containers().flat_map(|container| container.runtime.partitions()) {
+        for partition in catalog.containers().flat_map(|container| &container.partitions.all) {
             let (reply, closed) = oneshot::channel();
             // A writer that is already closed needs no closing.
             if partition.submit_later(Op::Close(reply)).await.is_ok() {
@@ -127,6 +129,12 @@ impl Db {
                 .ok_or_else(|| corrupt("an offer", "it cannot be read"))?;
             catalog.offers.insert(number, Arc::new(offer));
         }
+        for (number, row) in rows(snapshot, 6).await? {
+            let resource = Resource::decode(number, &row)
+                .ok_or_else(|| corrupt("a user, permission, key or script", "it cannot be read"))?;
+            let place = catalog.resources.entry((resource.owner, resource.kind)).or_default();
+            place.insert(resource.id.clone(), Arc::new(resource));
+        }
         for (number, row) in rows(snapshot, 2).await? {
             let container = self.load_container(snapshot, &catalog, number, &row).await?;
             let entry = catalog.databases.get_mut(&container.database_id);
@@ -149,7 +157,7 @@ impl Db {
         let owner = catalog.databases.values().find(|entry| entry.database.rid == database);
         let owner = owner.ok_or_else(|| corrupt("a container", "its database is missing"))?;
         let mut settings = Settings::stored(&row["settings"], self.options.layouts)?;
-        settings.indexing_changed = row["indexingChanged"].as_bool().ok_or_else(unreadable)?;
+        settings.resume_rebuild(&row["indexing"])?;
         let settings = Arc::new(settings);
         let ts = Timestamp(field("ts")?);
         let ttl = TtlState {
@@ -158,21 +166,29 @@ impl Db {
             own_mark: row["ownMark"].as_u64().map(Timestamp),
         };
         let rid = ContainerRid { database, number };
-        let bucket = match catalog.offer_of(&rid.to_string()) {
-            Some(offer) => self.new_bucket(Some(offer)),
-            None => self.shared_bucket(catalog, database),
-        };
+        let offer = catalog.offer_of(&rid.to_string());
+        let shared = offer.is_none().then(|| self.shared_bucket(catalog, database));
         let created = Timestamp(field("created")?);
-        let runtime = Arc::new(Runtime::new(rid, created, ttl, settings.clone(), bucket));
-        let mut heads = Vec::new();
-        for partition in 0..field("partitions")? as u32 {
-            let head = load_head(snapshot, PartitionId { container: number, partition }).await?;
+        let runtime = Arc::new(Runtime::new(rid, created, ttl, settings.clone(), shared.clone()));
+        let spans = Span::decode_all(&row["partitions"]).ok_or_else(unreadable)?;
+        let (parts, mut all) = (spans.len(), Vec::new());
+        for span in spans {
+            let id = PartitionId { container: number, partition: span.number };
+            let head = load_head(snapshot, id).await?;
             self.clock.raise_to(head.now);
-            heads.push(head);
+            let bucket = shared.clone();
+            let bucket =
+                bucket.unwrap_or_else(|| self.new_bucket(offer.map(|offer| &**offer), parts));
+            all.push(runtime.start(self, span, head, bucket));
         }
-        runtime.start(self, heads);
-        let etag = Etag { lsn: field("lsn")?, seq: 0, ts };
-        Ok(Container::new(&owner.database.id, settings, (etag, ts), runtime))
+        let gone = match &row["partitionsGone"] {
+            Value::Null => Vec::new(),
+            gone => Span::decode_all(gone).ok_or_else(unreadable)?,
+        };
+        let version = row["partitionsVersion"].as_u64().unwrap_or_default() as u32;
+        let partitions = Arc::new(Partitions { all, gone, version });
+        let stamp = (Etag { lsn: field("lsn")?, seq: 0, ts }, ts);
+        Ok(Container::new(&owner.database.id, settings, stamp, runtime, partitions))
     }
 }
 

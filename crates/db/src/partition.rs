@@ -12,6 +12,8 @@ use tokio::sync::mpsc;
 
 use crate::charge::{Bucket, RequestCharge};
 use crate::keys::PartitionId;
+use crate::ranges::Span;
+use crate::reindex::Reindexed;
 use crate::timeline::CountsCell;
 use crate::writer::Op;
 use crate::{Error, Result};
@@ -78,34 +80,47 @@ pub(crate) const QUEUE_MAX: usize = 4_096;
 #[derive(Debug)]
 pub(crate) struct Partition {
     pub id: PartitionId,
+    /// The hashes it holds.
+    pub span: Span,
     queue: mpsc::Sender<Op>,
     head: Mutex<Head>,
     /// Read on every request, so that reads need not take the lock.
     lsn: AtomicU64,
     bucket: Arc<Mutex<Bucket>>,
     pub purged: AtomicU64,
+    /// What clients have used since the start, in thousandths of a request unit.
+    pub spent_millis: AtomicU64,
+    /// Requests refused for want of request units since the start.
+    pub throttled: AtomicU64,
     /// What expires when, if somebody has asked.
     pub counts: CountsCell,
     purge_charge: Mutex<f64>,
+    /// The rebuild of the index has passed all items before this one.
+    pub reindexed_to: AtomicU64,
 }
 
 impl Partition {
     /// The partition, and the queue that its writer reads.
     pub fn new(
-        id: PartitionId,
+        container: u32,
+        span: Span,
         head: Head,
         bucket: Arc<Mutex<Bucket>>,
     ) -> (Self, mpsc::Receiver<Op>) {
         let (queue, receiver) = mpsc::channel(QUEUE_MAX);
         let partition = Self {
-            id,
+            id: PartitionId { container, partition: span.number },
+            span,
             queue,
             head: Mutex::new(head),
             lsn: AtomicU64::new(head.lsn),
             bucket,
             purged: AtomicU64::new(0),
+            spent_millis: AtomicU64::new(0),
+            throttled: AtomicU64::new(0),
             counts: CountsCell::default(),
             purge_charge: Mutex::new(0.0),
+            reindexed_to: AtomicU64::new(0),
         };
         (partition, receiver)
     }
@@ -144,13 +159,22 @@ impl Partition {
 
     /// Lets a client's request begin, or says when to come again.
     pub fn admit(&self, at: Duration) -> Result<()> {
-        self.bucket().admit(at).map_err(|retry_after_ms| Error::Throttled { retry_after_ms })
+        self.bucket().admit(at).map_err(|retry_after_ms| {
+            self.throttled.fetch_add(1, Ordering::Relaxed);
+            Error::Throttled { retry_after_ms }
+        })
     }
 
     /// Books what the purge has done.
     pub fn book_purge(&self, items: u64, charge: RequestCharge) {
         self.purged.fetch_add(items, Ordering::Relaxed);
         *lock(&self.purge_charge) += charge.0;
+        self.bucket().spend_spare(charge);
+    }
+
+    /// Books what the rebuild of the index has done.
+    pub fn book_reindex(&self, reindexed: &Reindexed, charge: RequestCharge) {
+        self.reindexed_to.store(reindexed.to, Ordering::Relaxed);
         self.bucket().spend_spare(charge);
     }
 

@@ -114,7 +114,7 @@ impl Db {
         let mut report =
             PurgeReport { more: self.purge_dropped().await?, ..PurgeReport::default() };
         for container in self.containers_with_ttl() {
-            for partition in container.runtime.partitions() {
+            for partition in &container.partitions.all {
                 let spare = partition.bucket().spare(self.clock.elapsed());
                 let affordable = spare.map_or(usize::MAX, |spare| (spare / ITEM_CHARGE) as usize);
                 let items_max = affordable.min(ROUND_ITEMS_MAX);
@@ -129,6 +129,9 @@ impl Db {
                 }
             }
         }
+        let reindex = self.reindex().await?;
+        report.more |= reindex.more;
+        report.throttled |= reindex.throttled;
         report.next_due = self.next_due().await?;
         Ok(report)
     }
@@ -139,7 +142,7 @@ impl Db {
         let mut report = PurgeReport::default();
         while self.purge_dropped().await? {}
         for container in self.containers_with_ttl() {
-            for partition in container.runtime.partitions() {
+            for partition in &container.partitions.all {
                 loop {
                     let purged = self.purge_partition(partition, ROUND_ITEMS_MAX).await?;
                     report.purged += purged.items;
@@ -156,28 +159,18 @@ impl Db {
     /// Items purged since the start, in all containers that there are.
     pub fn purged(&self) -> u64 {
         let catalog = self.catalog.load();
-        let partitions = catalog.containers().flat_map(|container| container.runtime.partitions());
+        let partitions = catalog.containers().flat_map(|container| &container.partitions.all);
         partitions.map(|partition| partition.purged.load(Ordering::Relaxed)).sum()
     }
 
     /// How far the purge is behind, container by container.
     pub async fn lag(&self) -> Result<Vec<TtlLag>> {
-        let now = self.now();
         let mut all = Vec::new();
         for container in self.containers_with_ttl() {
-            let mut lag = TtlLag {
-                database: container.database_id.clone(),
-                container: container.id().to_owned(),
-                items: 0,
-                secs: 0,
-                purged: 0,
-                charge: 0.0,
-            };
-            for partition in container.runtime.partitions() {
-                lag.purged += partition.purged.load(Ordering::Relaxed);
-                lag.charge += partition.purge_charge();
-                if let Some(died) = self.first_dead(&container, partition).await? {
-                    lag.secs = lag.secs.max(now.since(died));
+            let mut lag = self.lag_of(&container).await?;
+            if lag.secs > 0 || lag.items > 0 {
+                lag.items = 0;
+                for partition in &container.partitions.all {
                     lag.items += self.count_dead(&container, partition).await?;
                 }
             }
@@ -185,6 +178,37 @@ impl Db {
         }
         all.sort_by(|a, b| (&a.database, &a.container).cmp(&(&b.database, &b.container)));
         Ok(all)
+    }
+
+    /// How far the purge is behind in one container. Its items are not counted: 1 stands for some.
+    pub async fn lag_of(&self, container: &Container) -> Result<TtlLag> {
+        let now = self.now();
+        let mut lag = TtlLag {
+            database: container.database_id.clone(),
+            container: container.id().to_owned(),
+            items: 0,
+            secs: 0,
+            purged: 0,
+            charge: 0.0,
+        };
+        for partition in &container.partitions.all {
+            lag.purged += partition.purged.load(Ordering::Relaxed);
+            lag.charge += partition.purge_charge();
+            if let Some(died) = self.first_dead(container, partition).await? {
+                lag.secs = lag.secs.max(now.since(died));
+                lag.items = 1;
+            }
+        }
+        Ok(lag)
+    }
+
+    /// Seconds since the oldest dead item of any container died.
+    pub async fn seconds_behind(&self) -> Result<u64> {
+        let mut secs = 0;
+        for container in self.containers_with_ttl() {
+            secs = secs.max(self.lag_of(&container).await?.secs);
+        }
+        Ok(secs)
     }
 
     /// Waits until a write, a changed default or a moved clock may have made something due before `planned`.
@@ -325,7 +349,7 @@ impl Db {
         let mut due: Option<Timestamp> = None;
         for container in self.containers_with_ttl() {
             let state = container.ttl();
-            for partition in container.runtime.partitions() {
+            for partition in &container.partitions.all {
                 let own = match state.default.is_on() {
                     true => self.first_own(partition).await?.and_then(|at| state.due(at)),
                     false => None,

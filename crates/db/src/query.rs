@@ -4,15 +4,17 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use model::clock::Timestamp;
-use model::resource::{bytes_of, text_of};
+use model::partition_key::PartitionKey;
+use model::resource::{ChildRid, bytes_of, text_of};
 use query::plan::scalar_path;
+use query::sql::ast::Collection;
 use query::{Compiled, Context, Flow, Pipeline, Plan, Position, Progress, Rows};
 use serde_json::{Value, json};
 
-use crate::access::Access;
 use crate::charge;
-use crate::items::{PAGE_BYTES_MAX, Page, PageRequest, ReadOptions, Scope, check_session};
-use crate::scan::{self, ItemScan};
+use crate::fan::{self, Fan, Way, Wish};
+use crate::items::{PAGE_BYTES_MAX, Page, PageRequest, ReadOptions, Scope, check_sessions};
+use crate::ranges::{Left, Places, Target, invalid_token};
 use crate::{Container, Db, Error, Reply, Result};
 
 /// A query text and its parameters.
@@ -26,6 +28,33 @@ pub struct QueryRequest {
     pub cross_partition: bool,
     /// Which items it is about.
     pub scope: Scope,
+    /// Where a sorted query that a client merges itself is to begin.
+    pub resume: Option<ResumeFilter>,
+}
+
+/// A place in the order of a sorted query: the keys of a row, and perhaps the row itself.
+#[derive(Clone, Debug)]
+pub struct ResumeFilter {
+    /// The ORDER BY keys; `None` is undefined.
+    pub keys: Vec<Option<Value>>,
+    /// The rid of the row's item.
+    pub rid: Option<String>,
+    /// Whether to begin behind that row, or behind all rows with these keys.
+    pub exclude: bool,
+}
+
+impl ResumeFilter {
+    fn position(&self, compiled: &Compiled) -> Position {
+        let item = self.rid.as_deref().and_then(ChildRid::parse_item);
+        match item {
+            None => compiled.position(&self.keys, self.exclude),
+            Some((_, partition, ordinal)) => {
+                let number = ChildRid::number(partition, ordinal);
+                let ordinal = if self.exclude { number } else { number.saturating_sub(1) };
+                Position { ordinal, ..compiled.position(&self.keys, false) }
+            }
+        }
+    }
 }
 
 impl QueryRequest {
@@ -53,33 +82,46 @@ impl Db {
         page: &PageRequest,
         options: ReadOptions<'_>,
     ) -> Reply<Page> {
-        let partition = container.partition();
-        let session = partition.session();
         let mut charge = charge::MISS;
+        let (mut session, mut other_sessions) = (None, Vec::new());
         let result = async {
-            check_session(session, options)?;
-            self.admit(partition)?;
+            let scope = &query.scope;
+            let mut targets = container.targets(scope)?;
+            (session, other_sessions) = fan::sessions(&targets);
+            check_sessions(&targets, options)?;
+            self.admit_all(&targets)?;
             let compiled = query.compile(computed_properties(container), self.now())?;
             let plan = compiled.plan();
-            let scope = &query.scope;
-            if matches!(scope, Scope::Container) && !query.cross_partition && compiled.reads_items()
-            {
-                check_pinned(container, &plan)?;
+            if matches!(scope, Scope::Container) && compiled.reads_items() {
+                let pinned = pinned_keys(container, &plan);
+                if !query.cross_partition && pinned.as_ref().is_none_or(|keys| keys.len() > 1) {
+                    return Err(not_pinned());
+                }
+                if let Some(keys) = pinned {
+                    let hold = |target: &Target, key| {
+                        Arc::ptr_eq(&target.partition, container.partition_of(key))
+                    };
+                    targets.retain(|target| keys.iter().any(|key| hold(target, key)));
+                }
             }
-            let run = Run::new(self, compiled, query.fingerprint(), page)?;
-            let after = run.scan_after(container);
-            let mut scan = ItemScan::new(self, container, scope, after)?;
-            let settings = container.runtime.settings();
-            if let Some(access) = Access::choose(partition.id, &settings, &plan.condition) {
-                scan.go_by(&access, after).await?;
+            let mut may_order = !replays(&compiled);
+            loop {
+                let run = Run::new(self, compiled.clone(), query, page)?;
+                let mut fan = Fan::new(self, container, &targets, scope, &run.places())?;
+                let last = run.before.last.clone();
+                let wish = Wish { query: &compiled, plan: &plan, last: last.as_ref(), may_order };
+                let way = fan.choose(&wish).await?;
+                let counted = if plan.counts_only { fan.count(&plan).await? } else { 0 };
+                let page = run.page(&mut fan, way, counted).await;
+                charge.0 = self.settle_all(&fan).0.max(charge.0);
+                match page? {
+                    Some(page) => return Ok(page),
+                    None => may_order = false,
+                }
             }
-            let page = run.page(&mut scan).await;
-            charge = scan.charge();
-            page
         }
         .await;
-        self.settle(partition, charge);
-        Reply { result, charge, session: Some(session) }
+        Reply { result, charge, session, other_sessions }
     }
 
     /// Runs a query over a list of JSON documents of the catalog (databases, containers, offers).
@@ -100,10 +142,37 @@ impl Db {
         Ok(rows)
     }
 
-    /// The plan that SDKs ask for. A container with one partition needs none: the answer says to send the query as it is.
+    /// The plan that SDKs ask for. Where one partition holds all that the query is about, none is needed: the answer says to send the
+    /// query as it is.
     pub fn query_plan(&self, container: &Container, query: &QueryRequest) -> Result<Value> {
-        query.compile(computed_properties(container), self.now())?;
-        Ok(json!({
+        let compiled = query.compile(computed_properties(container), self.now())?;
+        let range = |min: String, max: String, point: bool| json!({"min": min, "max": max, "isMinInclusive": true, "isMaxInclusive": point});
+        let definition = &container.settings.partition_key;
+        let ranges = match &query.scope {
+            Scope::Key(key) if key.0.len() < definition.paths.len() => {
+                let min = definition.hash(key);
+                let max = format!("{min}FF");
+                vec![range(min, max, false)]
+            }
+            Scope::Key(key) => vec![range(definition.hash(key), definition.hash(key), true)],
+            _ => match pinned_keys(container, &compiled.plan()) {
+                Some(keys) => {
+                    let mut hashes: Vec<String> =
+                        keys.iter().map(|key| definition.hash(key)).collect();
+                    hashes.sort_unstable();
+                    hashes.dedup();
+                    hashes.into_iter().map(|hash| range(hash.clone(), hash, true)).collect()
+                }
+                None => vec![range(String::new(), "FF".into(), false)],
+            },
+        };
+        let one_partition = container.partitions.all.len() == 1
+            || matches!(&query.scope, Scope::Key(key) if key.0.len() == definition.paths.len());
+        let info = match one_partition {
+            true => None,
+            false => Some(compiled.info()?),
+        };
+        let mut plan = json!({
             "partitionedQueryExecutionInfoVersion": 2,
             "queryInfo": {
                 "distinctType": "None", "top": null, "offset": null, "limit": null,
@@ -111,8 +180,15 @@ impl Db {
                 "aggregates": [], "groupByAliasToAggregateType": {}, "rewrittenQuery": "",
                 "hasSelectValue": false, "dCountInfo": null, "hasNonStreamingOrderBy": false,
             },
-            "queryRanges": [{"min": "", "max": "FF", "isMinInclusive": true, "isMaxInclusive": false}],
-        }))
+            "queryRanges": ranges,
+        });
+        if let Some(info) = info {
+            plan["queryInfo"] = info.query_info;
+            if !info.hybrid_info.is_null() {
+                plan["hybridSearchQueryInfo"] = info.hybrid_info;
+            }
+        }
+        Ok(plan)
     }
 
     fn query_context(&self) -> Context {
@@ -125,34 +201,56 @@ impl Db {
     }
 }
 
+/// A walk in order gives up after so many items if less than one in [`HIT_RATE`] of them made a row: reading all and sorting is then less
+/// work.
+const PATIENCE: usize = 4_096;
+const HIT_RATE: usize = 64;
+
 /// One page of a query.
 struct Run {
     compiled: Arc<Compiled>,
     pipeline: Pipeline,
+    context: Context,
+    /// Whether each page begins with the first item again.
+    replays: bool,
     fingerprint: u32,
     rows_max: usize,
     before: Token,
     rows: Vec<Bytes>,
     bytes: usize,
     last: Option<Position>,
+    /// The partition of the last row's item, and the item before it.
+    place: Option<(usize, u64)>,
     full: bool,
 }
 
 impl Run {
-    fn new(db: &Db, compiled: Arc<Compiled>, fingerprint: u32, page: &PageRequest) -> Result<Self> {
-        let before = match &page.continuation {
+    fn new(
+        db: &Db,
+        compiled: Arc<Compiled>,
+        query: &QueryRequest,
+        page: &PageRequest,
+    ) -> Result<Self> {
+        let fingerprint = query.fingerprint();
+        let mut before = match &page.continuation {
             None => Token::default(),
             Some(text) => Token::parse(text, fingerprint)?,
         };
+        if let Some(resume) = &query.resume {
+            let position = resume.position(&compiled);
+            before.last = Some(before.last.map_or(position.clone(), |last| last.max(position)));
+        }
         let mut context = db.query_context();
-        // Duplicates are only known as such by what came before them: DISTINCT begins anew and passes over the pages it has given.
-        if !compiled.tree().select.distinct {
+        let replays = replays(&compiled);
+        if !replays {
             context.page_rows_max = Some(page.items_max.saturating_add(1));
             let after = before.last.clone().filter(|_| !compiled.resumes_by_count());
             context.resume = before.last.is_some().then_some((before.progress, after));
         }
         Ok(Self {
             pipeline: Pipeline::new(compiled.clone(), &context),
+            context,
+            replays,
             compiled,
             fingerprint,
             rows_max: page.items_max,
@@ -160,34 +258,61 @@ impl Run {
             rows: Vec::new(),
             bytes: 0,
             last: None,
+            place: None,
             full: false,
         })
     }
 
     /// Where to begin reading: a streaming query goes on at the item of its last row.
-    fn scan_after(&self, container: &Container) -> Option<scan::Position> {
-        let resumes = self.compiled.is_streaming() && !self.compiled.tree().select.distinct;
-        let last = self.before.last.as_ref().filter(|last| resumes && last.ordinal > 0)?;
-        Some(scan::Position {
-            partition: container.partition().id.partition,
-            ordinal: last.ordinal - 1,
-        })
+    fn places(&self) -> Places {
+        match self.compiled.is_streaming() && !self.replays {
+            true => self.before.places.clone(),
+            false => Places::default(),
+        }
     }
 
-    async fn page(mut self: Run, scan: &mut ItemScan) -> Result<Page> {
+    /// The page, with so many items counted beforehand; `None` if the items should come another way.
+    async fn page(
+        mut self: Run,
+        fan: &mut Fan<'_>,
+        way: Way,
+        counted: u64,
+    ) -> Result<Option<Page>> {
+        if way == Way::InOrder {
+            let context = Context { sorted_input: true, ..self.context.clone() };
+            self.pipeline = Pipeline::new(self.compiled.clone(), &context);
+        }
+        if counted > 0 {
+            self.pipeline.push_count(counted);
+        }
         let mut beyond = 0;
         'scan: while self.compiled.reads_items() {
-            let items = scan.next().await?;
+            let items = fan.next().await?;
             if items.is_empty() {
                 break;
             }
+            let stop = fan.stop();
+            let span = &fan.partition(stop).span;
+            let left = fan.left(&self.before.places, stop)?;
             for item in items {
-                let flow = self.pipeline.push(&item.record.body, item.ordinal)?;
+                // Rows that are otherwise equal come in the order of their rids, as SDKs merge them.
+                let number = ChildRid::number(span.birthplace(item.ordinal), item.ordinal);
+                let flow = self.pipeline.push(&item.record.body, number)?;
                 let rows = self.pipeline.take_rows();
-                self.take(&rows);
+                let given = self.rows.len();
+                self.take(&rows, Some((left, item.ordinal)).filter(|_| way == Way::ByAge));
+                if self.rows.len() > given && way == Way::ByAge {
+                    // The item may have more rows.
+                    self.place = Some((stop, item.ordinal - 1));
+                }
                 if flow != Flow::More || self.full {
                     break 'scan;
                 }
+            }
+            let passed = self.pipeline.progress().skipped - self.before.progress.skipped;
+            let (items, hits) = (fan.items(), self.rows.len() + passed as usize);
+            if way == Way::InOrder && items > PATIENCE && hits < items / HIT_RATE {
+                return Ok(None);
             }
             // A full page looks a little further, so that the last one need not be an empty one.
             if self.rows.len() == self.rows_max {
@@ -201,20 +326,33 @@ impl Run {
         }
         if !self.full {
             let rows = self.pipeline.finish()?;
-            self.take(&rows);
+            self.take(&rows, None);
         }
+        let places = match self.place {
+            Some((stop, ordinal)) => fan.places(stop, ordinal),
+            None => self.before.places,
+        };
         let continuation = self.last.filter(|_| self.full).map(|last| {
             let given = self.before.progress.given + self.rows.len() as u64;
             let progress = Progress { skipped: self.pipeline.progress().skipped, given };
-            Token { progress, last: Some(last) }.text(self.fingerprint)
+            Token { progress, last: Some(last), places }.text(self.fingerprint)
         });
-        Ok(Page { rows: self.rows, continuation })
+        Ok(Some(Page { rows: self.rows, continuation }))
     }
 
-    /// Takes rows until the page is full.
-    fn take(&mut self, rows: &Rows) {
+    /// Takes rows until the page is full; those of a stream come with their item, and what was left of its partition.
+    fn take(&mut self, rows: &Rows, item: Option<(Left, u64)>) {
         for (row, position) in rows.iter().zip(rows.positions()) {
-            let given = |last: &Position| position <= last && !self.compiled.resumes_by_count();
+            let given = |last: &Position| match item {
+                _ if self.compiled.resumes_by_count() => false,
+                Some((left, ordinal)) if !has_inner(&self.compiled) => match left {
+                    Left::Nothing => true,
+                    Left::All => false,
+                    Left::After(before) if ordinal == before + 1 => position.row <= last.row,
+                    Left::After(before) => ordinal <= before,
+                },
+                _ => position <= last,
+            };
             if self.before.last.as_ref().is_some_and(given) {
                 continue;
             }
@@ -230,11 +368,12 @@ impl Run {
     }
 }
 
-/// What a continuation token holds: the last row given, and how many.
+/// What a continuation token holds: the last row given, how many, and where its item is.
 #[derive(Clone, Debug, Default)]
 struct Token {
     progress: Progress,
     last: Option<Position>,
+    places: Places,
 }
 
 impl Token {
@@ -245,6 +384,11 @@ impl Token {
         bytes.extend_from_slice(&self.progress.given.to_le_bytes());
         bytes.extend_from_slice(&last.ordinal.to_le_bytes());
         bytes.extend_from_slice(&last.row.to_le_bytes());
+        bytes.push(self.places.0.len() as u8);
+        for (partition, ordinal) in &self.places.0 {
+            bytes.extend_from_slice(&partition.to_le_bytes());
+            bytes.extend_from_slice(&ordinal.to_le_bytes());
+        }
         bytes.extend_from_slice(&last.key);
         let crc = crc32c::crc32c_append(fingerprint, &bytes);
         bytes.extend_from_slice(&crc.to_le_bytes());
@@ -252,7 +396,7 @@ impl Token {
     }
 
     fn parse(text: &str, fingerprint: u32) -> Result<Self> {
-        Self::read(text, fingerprint).ok_or_else(scan::Position::invalid)
+        Self::read(text, fingerprint).ok_or_else(invalid_token)
     }
 
     fn read(text: &str, fingerprint: u32) -> Option<Self> {
@@ -264,8 +408,18 @@ impl Token {
         let (skipped, bytes) = bytes.split_first_chunk::<8>()?;
         let (given, bytes) = bytes.split_first_chunk::<8>()?;
         let (ordinal, bytes) = bytes.split_first_chunk::<8>()?;
-        let (row, key) = bytes.split_first_chunk::<4>()?;
+        let (row, bytes) = bytes.split_first_chunk::<4>()?;
+        let (count, mut bytes) = bytes.split_first()?;
+        let mut places = Places::default();
+        for _ in 0..*count {
+            let (partition, rest) = bytes.split_first_chunk::<4>()?;
+            let (ordinal, rest) = rest.split_first_chunk::<8>()?;
+            places.0.push((u32::from_le_bytes(*partition), u64::from_le_bytes(*ordinal)));
+            bytes = rest;
+        }
+        let key = bytes;
         Some(Self {
+            places,
             progress: Progress {
                 skipped: u64::from_le_bytes(*skipped),
                 given: u64::from_le_bytes(*given),
@@ -279,19 +433,33 @@ impl Token {
     }
 }
 
-/// Refuses a query that would look at more than one partition key without having been allowed to.
-fn check_pinned(container: &Container, plan: &Plan) -> Result<()> {
+/// Whether a query begins anew with each page and passes over what it has given. Duplicates are only known as such by what came before
+/// them, and the rows of an inner query are numbered from its first.
+fn replays(compiled: &Compiled) -> bool {
+    compiled.tree().select.distinct || has_inner(compiled)
+}
+
+fn has_inner(compiled: &Compiled) -> bool {
+    let from = compiled.tree().from.as_ref();
+    from.is_some_and(|from| matches!(from.first.collection, Collection::Subquery(_)))
+}
+
+/// The partition keys that a query's filter pins it to; `None` if it may look at others.
+fn pinned_keys(container: &Container, plan: &Plan) -> Option<Vec<PartitionKey>> {
     let paths = container.settings.partition_key.paths.iter();
     let paths: Vec<String> = paths.map(|path| scalar_path(path.segments())).collect();
     let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
-    match plan.pinned(&paths).is_some_and(|keys| keys.len() <= 1) {
-        true => Ok(()),
-        false => Err(Error::Invalid(
-            "Cross partition query is required but disabled. Please set x-ms-documentdb-query-enablecrosspartition to \
-             true, specify x-ms-documentdb-partitionkey, or revise your query to avoid this exception."
-                .into(),
-        )),
-    }
+    let key = |values: Vec<Value>| PartitionKey::from_values(&values);
+    plan.pinned(&paths)?.into_iter().map(key).collect()
+}
+
+/// The answer to a query that would look at more than one partition key without having been allowed to.
+fn not_pinned() -> Error {
+    Error::Invalid(
+        "Cross partition query is required but disabled. Please set x-ms-documentdb-query-enablecrosspartition to \
+         true, specify x-ms-documentdb-partitionkey, or revise your query to avoid this exception."
+            .into(),
+    )
 }
 
 fn copies(rows: &Rows) -> Vec<Bytes> {

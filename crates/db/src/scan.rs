@@ -1,26 +1,34 @@
-//! Scans: the living items of a scope in the order of their creation, a page of the store at a time.
+//! Scans: the living items of a scope in the order of their creation, or of an index, a page of the store at a time.
 //!
 //! Lists, queries and everything else that yields more than one item goes through [`ItemScan`] (documents: [`crate::documents::DocumentScan`]),
 //! and so through the horizon. There is no other way.
 
+use std::collections::HashSet;
 use std::ops::Range;
+use std::sync::Arc;
 
 use bytes::Bytes;
+use model::clock::Timestamp;
 use model::partition_key::PartitionKeyDefinition;
-use model::ttl::Horizon;
+use model::ttl::{Horizon, Ttl};
+use query::Compiled;
 use storage::{Direction, Family, Snapshot};
 
 use crate::access::Access;
 use crate::charge::{self, RequestCharge};
 use crate::documents::not_json;
+use crate::feed::{FeedEntry, feed_from};
+use crate::index::shape_term;
 use crate::items::Scope;
 use crate::keys::{
     Key, PartitionId, decode_partition_key, encode_partition_key, member_range, ordinal_of,
-    partition_range,
+    partition_range, position_of, term_range,
 };
+use crate::order::{self, Order, Shape, Step, Walk};
+use crate::partition::Head;
 use crate::record::Record;
 use crate::writer::Stored;
-use crate::{Container, Db, Error, Result};
+use crate::{Container, Db, Result, Settings};
 
 /// How many items are read from the store at a time, at first and at most.
 const CHUNK_MIN: usize = 16;
@@ -29,9 +37,31 @@ const CHUNK_MAX: usize = 256;
 /// A chunk of more bytes than this does not grow.
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// The items of a scope at one snapshot and one `now`.
+/// What a request sees: one snapshot, and what is dead at its one `now`.
+#[derive(Clone)]
+pub(crate) struct View {
+    pub snapshot: Arc<dyn Snapshot>,
+    pub horizon: Horizon,
+    /// The settings in force at the snapshot, if the index can be relied on there.
+    pub indexed: Option<Arc<Settings>>,
+}
+
+impl View {
+    pub fn new(db: &Db, container: &Container) -> Self {
+        // The rule is asked for after `now` was taken.
+        let horizon = container.runtime.ttl.horizon(db.now());
+        // Settings that are the same before and after are those of the snapshot between.
+        let settings = container.runtime.settings();
+        let snapshot = db.engine.snapshot().into();
+        let same = Arc::ptr_eq(&settings, &container.runtime.settings());
+        let indexed = Some(settings).filter(|settings| same && settings.is_indexed());
+        Self { snapshot, horizon, indexed }
+    }
+}
+
+/// The items of a scope that are in one partition, at one snapshot and one `now`.
 pub(crate) struct ItemScan {
-    snapshot: Box<dyn Snapshot>,
+    snapshot: Arc<dyn Snapshot>,
     partition: PartitionId,
     horizon: Horizon,
     filter: ScopeFilter,
@@ -45,7 +75,6 @@ pub(crate) struct ItemScan {
 }
 
 /// Which keys lead to the items.
-#[derive(Debug, PartialEq, Eq)]
 enum Source {
     /// The items themselves.
     Items,
@@ -53,10 +82,30 @@ enum Source {
     Entries,
     /// A list of ordinals, the next one last.
     Ordinals(Vec<u64>),
+    /// An index in the order that the query asks for.
+    Ordered(Box<Walk>),
 }
 
 /// Index entries that are gathered for a query; with more of them, the whole scope is read.
 const GATHERED_MAX: usize = 50_000;
+
+/// With more entries of one value, what else is asked of the items is asked as they come.
+const STREAMED_MIN: usize = 4_096;
+
+/// So few items are rather read than looked for in one more index.
+const FEW: usize = 64;
+
+/// Index entries that may be read to save reading an item.
+const ENTRIES_PER_ITEM: usize = 8;
+
+/// A partition key with fewer items is read as a whole.
+const SMALL_SCOPE: usize = 1_000;
+
+/// Dead items that a count holds in memory.
+const DEAD_MAX: usize = 1_000_000;
+
+/// The most bytes of keys held to sort items that an index does not tell apart.
+const SORT_BYTES_MAX: usize = 64 << 20;
 
 /// Which items belong to a scope.
 pub(crate) struct ScopeFilter {
@@ -74,9 +123,6 @@ impl ScopeFilter {
         }
         let definition = container.settings.partition_key.clone();
         let (key, hashes) = match scope {
-            Scope::Partition(number) if *number != container.partition().id.partition => {
-                return Err(Error::PartitionGone);
-            }
             Scope::Container | Scope::Partition(_) => (None, None),
             Scope::Key(key) => (Some(encode_partition_key(key)), None),
             Scope::Hashes { min, max } => (None, Some((min.clone(), max.clone()))),
@@ -98,35 +144,27 @@ impl ScopeFilter {
 }
 
 impl ItemScan {
-    /// Begins a scan after `position`, or at the beginning.
+    /// Begins a scan of a partition after an item, or at the beginning.
     pub fn new(
-        db: &Db,
-        container: &Container,
-        scope: &Scope,
-        position: Option<Position>,
-    ) -> Result<Self> {
-        let partition = container.partition().id;
-        let horizon = container.runtime.ttl.horizon(db.now());
-        let filter = ScopeFilter::new(container, scope)?;
-        if position.is_some_and(|position| position.partition != partition.partition) {
-            return Err(Position::invalid());
-        }
-        let after = position.map(|position| position.ordinal + 1);
+        view: &View,
+        partition: PartitionId,
+        filter: ScopeFilter,
+        after: Option<u64>,
+    ) -> Self {
         let (source, mut rest) = match &filter.key {
             Some(key) => (Source::Entries, member_range(partition, key)),
             None => (Source::Items, partition_range(partition)),
         };
-        if let Some(ordinal) = after {
+        if let Some(ordinal) = after.map(|ordinal| ordinal + 1) {
             rest.start = match &filter.key {
                 Some(key) => Key::Member { partition, key, ordinal }.encode(),
                 None => Key::Item { partition, ordinal }.encode(),
             };
         }
-        let snapshot = db.engine.snapshot();
-        Ok(Self {
-            snapshot,
+        Self {
+            snapshot: view.snapshot.clone(),
             partition,
-            horizon,
+            horizon: view.horizon,
             filter,
             source,
             rest,
@@ -134,45 +172,204 @@ impl ItemScan {
             items: 0,
             bytes: 0,
             entries: 0,
-        })
+        }
     }
 
-    /// Goes by the index instead of reading the whole scope, if that is less.
-    pub async fn go_by(&mut self, access: &Access, position: Option<Position>) -> Result<()> {
-        let after = position.map_or(0, |position| position.ordinal + 1);
-        if let ([range], true, None) = (&access.ranges[..], access.points, &self.filter.key) {
-            let start = [&range.start[..], &after.to_be_bytes()].concat();
-            self.rest = start.into()..range.end.clone();
-            self.source = Source::Entries;
-            return Ok(());
+    /// Goes by the index instead of reading the whole scope, if that is less; whether it does. If it must be `few` items, even the only way
+    /// is not taken to more than are gathered.
+    pub async fn go_by(&mut self, access: &Access, after: Option<u64>, few: bool) -> Result<bool> {
+        let after = after.map_or(0, |ordinal| ordinal + 1);
+        // The entries of one value come in the order of creation, so they need not be gathered.
+        let stream = match (&access.ranges[..], access.points && !few, &self.filter.key) {
+            ([range], true, None) => Some(range),
+            _ => None,
+        };
+        let entries_max = match (stream, &access.also[..]) {
+            (Some(_), []) => 0,
+            (Some(_), _) => STREAMED_MIN,
+            (None, _) => GATHERED_MAX,
+        };
+        let mut ways = std::iter::once(access).chain(&access.also);
+        let mut found = None;
+        while let (None, Some(way)) = (&found, ways.next().filter(|_| entries_max > 0)) {
+            found = self.gather(way, after, entries_max).await?;
+        }
+        let Some(mut ordinals) = found else {
+            if let Some(range) = stream {
+                let start = [&range.start[..], &after.to_be_bytes()].concat();
+                self.rest = start.into()..range.end.clone();
+                self.source = Source::Entries;
+            }
+            return Ok(stream.is_some());
+        };
+        let members = self.filter.key.as_ref().map(|key| Access {
+            ranges: vec![member_range(self.partition, key)],
+            ..Access::default()
+        });
+        for way in ways.chain(&members) {
+            // Reading entries pays while it is much cheaper than reading the items.
+            let budget = ordinals.len() * ENTRIES_PER_ITEM;
+            if ordinals.len() > FEW
+                && let Some(also) = self.gather(way, after, budget).await?
+            {
+                ordinals.retain(|ordinal| also.binary_search(ordinal).is_ok());
+            }
+        }
+        ordinals.reverse();
+        self.source = Source::Ordinals(ordinals);
+        Ok(true)
+    }
+
+    /// The ordinals that a way leads to from `after` on, in order; `None` if it has more entries than that.
+    async fn gather(&mut self, way: &Access, after: u64, max: usize) -> Result<Option<Vec<u64>>> {
+        let mut ranges = way.ranges.clone();
+        if !way.defined.is_empty() {
+            let Some(shapes) = order::shapes(&*self.snapshot, self.partition).await? else {
+                return Ok(None);
+            };
+            let has =
+                |shape: &&Shape| way.defined.iter().any(|path| path.find(&shape.sample).is_some());
+            let shapes = shapes.iter().filter(has).map(|shape| shape_term(shape.number));
+            ranges.extend(shapes.map(|term| term_range(self.partition, &term)));
         }
         let mut ordinals = Vec::new();
-        for range in &access.ranges {
-            let mut rest = range.clone();
+        let mut entries = 0;
+        for mut rest in ranges {
             while rest.start < rest.end {
-                let limit = CHUNK_MAX * 4;
-                let pairs = self
-                    .snapshot
-                    .scan(Family::Index, rest.clone(), Direction::Forward, limit)
-                    .await?;
+                let pairs = self.page(Family::Index, &mut rest).await?;
+                entries += pairs.len();
                 for (key, _) in &pairs {
                     ordinals.push(ordinal_of(key)?);
                 }
-                if ordinals.len() > GATHERED_MAX {
-                    return Ok(());
+                if entries > max {
+                    return Ok(None);
                 }
-                rest.start = match pairs.last() {
-                    Some((last, _)) if pairs.len() == limit => successor(last),
-                    _ => rest.end.clone(),
-                };
             }
         }
-        self.entries += ordinals.len();
         ordinals.retain(|ordinal| *ordinal >= after);
-        ordinals.sort_unstable_by(|a, b| b.cmp(a));
+        ordinals.sort_unstable();
         ordinals.dedup();
-        self.source = Source::Ordinals(ordinals);
-        Ok(())
+        Ok(Some(ordinals))
+    }
+
+    /// Whether the scope is so small that its items are best read by themselves.
+    pub async fn is_small(&self) -> Result<bool> {
+        let Some(key) = &self.filter.key else { return Ok(false) };
+        let range = member_range(self.partition, key);
+        let members =
+            self.snapshot.scan(Family::Index, range, Direction::Forward, SMALL_SCOPE).await?;
+        Ok(members.len() < SMALL_SCOPE)
+    }
+
+    /// Goes through the items in an order that an index holds; whether it can.
+    pub async fn go_in_order(
+        &mut self,
+        mut order: Order,
+        query: &Arc<Compiled>,
+        after: Option<&query::Position>,
+    ) -> Result<bool> {
+        let can = order.prepare(&*self.snapshot).await?;
+        if can {
+            self.source = Source::Ordered(Box::new(order.walk(query.clone(), after)));
+        }
+        Ok(can)
+    }
+
+    /// The ORDER BY keys of an item, where the scan goes in order.
+    pub fn sort_key(&self, stored: &Stored) -> Result<Vec<u8>> {
+        match &self.source {
+            Source::Ordered(walk) => walk.sort_key(&stored.record.body),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// Items read so far, dead ones included.
+    pub fn items(&self) -> usize {
+        self.items
+    }
+
+    /// How many living items there are in all of the scope, or in ranges of the index that hold each item once. No item is read; `None` if
+    /// that cannot be said, or not cheaply.
+    pub async fn count(&mut self, ranges: Option<Vec<Range<Bytes>>>) -> Result<Option<u64>> {
+        if self.filter.hashes.is_some() || (ranges.is_some() && self.filter.key.is_some()) {
+            return Ok(None);
+        }
+        let head = self.snapshot.get(Family::Catalog, &Key::Head(self.partition).encode()).await?;
+        let Some(head) = head else { return Ok(None) };
+        let head = Head::decode(&head)?;
+        let Some(dead) = self.dead(&head).await? else { return Ok(None) };
+        let ranges = match (ranges, &self.filter.key) {
+            (Some(ranges), _) => ranges,
+            (None, Some(key)) => vec![member_range(self.partition, key)],
+            (None, None) => return Ok(Some(head.items.saturating_sub(dead.len() as u64))),
+        };
+        let mut count = 0;
+        for mut rest in ranges {
+            while rest.start < rest.end {
+                for (key, _) in self.page(Family::Index, &mut rest).await? {
+                    let is_dead = !dead.is_empty() && dead.contains(&ordinal_of(&key)?);
+                    count += u64::from(!is_dead);
+                }
+                tokio::task::yield_now().await;
+            }
+        }
+        Ok(Some(count))
+    }
+
+    /// The items that are dead and not yet purged: they lie between the purge's cursors and the horizon. `None` if they are too many.
+    async fn dead(&mut self, head: &Head) -> Result<Option<HashSet<u64>>> {
+        let (partition, end) = (self.partition, partition_range(self.partition).end);
+        let mut dead = HashSet::new();
+        if self.horizon.own.is_some() {
+            let start = Key::Expiry { partition, at: head.expiry_cursor, ordinal: 0 }.encode();
+            let mut rest = start..end.clone();
+            'own: while rest.start < rest.end {
+                for (key, _) in self.page(Family::Expiry, &mut rest).await? {
+                    if self.horizon.is_live_with(Timestamp(position_of(&key)?)) {
+                        break 'own;
+                    }
+                    dead.insert(ordinal_of(&key)?);
+                }
+                if dead.len() > DEAD_MAX {
+                    return Ok(None);
+                }
+            }
+        }
+        if self.horizon.inherited.is_some() {
+            let mut rest = feed_from(partition, head.feed_cursor);
+            'inherited: while rest.start < rest.end {
+                for (key, value) in self.page(Family::Feed, &mut rest).await? {
+                    let entry = FeedEntry::decode(&key, &value)?;
+                    // Along the feed items are ever younger.
+                    if self.horizon.is_live(entry.ts, Ttl::Absent) {
+                        break 'inherited;
+                    }
+                    if !entry.has_own_ttl {
+                        dead.insert(entry.ordinal);
+                    }
+                }
+                if dead.len() > DEAD_MAX {
+                    return Ok(None);
+                }
+            }
+        }
+        Ok(Some(dead))
+    }
+
+    /// The next entries of a range, which is then shorter by them.
+    async fn page(
+        &mut self,
+        family: Family,
+        rest: &mut Range<Bytes>,
+    ) -> Result<Vec<storage::Pair>> {
+        let limit = CHUNK_MAX * 4;
+        let pairs = self.snapshot.scan(family, rest.clone(), Direction::Forward, limit).await?;
+        self.entries += pairs.len();
+        rest.start = match pairs.last() {
+            Some((last, _)) if pairs.len() == limit => successor(last),
+            _ => rest.end.clone(),
+        };
+        Ok(pairs)
     }
 
     /// The next living items; none means that there are no more.
@@ -188,6 +385,14 @@ impl ItemScan {
                     next.reverse();
                     self.fetch(next).await?
                 }
+                Source::Ordered(walk) => match walk.next(&*self.snapshot, self.chunk).await? {
+                    Step::End => return Ok(Vec::new()),
+                    Step::Sorted(ordinals) => self.fetch(ordinals).await?,
+                    Step::Unsorted(ordinals) => {
+                        self.sort(ordinals).await?;
+                        continue;
+                    }
+                },
                 _ if self.rest.start >= self.rest.end => return Ok(Vec::new()),
                 Source::Items => self.next_items().await?,
                 Source::Entries => self.next_entries().await?,
@@ -206,6 +411,30 @@ impl ItemScan {
             // A long stretch without anything to show must not keep others waiting.
             tokio::task::yield_now().await;
         }
+    }
+
+    /// Sorts items that an index does not tell apart, and hands them back to the walk.
+    async fn sort(&mut self, ordinals: Vec<u64>) -> Result<()> {
+        let (mut keys, mut bytes) = (Vec::with_capacity(ordinals.len()), 0);
+        for ordinals in ordinals.chunks(CHUNK_MAX) {
+            let found = self.fetch(ordinals.to_vec()).await?;
+            self.items += found.len();
+            for stored in found.iter().filter(|stored| self.is_wanted(stored)) {
+                let Source::Ordered(walk) = &self.source else { return Ok(()) };
+                let key = walk.sort_key(&stored.record.body)?;
+                bytes += key.len() + size_of::<(Vec<u8>, u64)>();
+                if bytes > SORT_BYTES_MAX {
+                    return Err(query::Error::Memory { what: "sort", max: SORT_BYTES_MAX }.into());
+                }
+                keys.push((key, stored.ordinal));
+            }
+            tokio::task::yield_now().await;
+        }
+        keys.sort_unstable();
+        if let Source::Ordered(walk) = &mut self.source {
+            walk.put_back(keys.into_iter().map(|(_, ordinal)| ordinal).collect());
+        }
+        Ok(())
     }
 
     async fn next_items(&mut self) -> Result<Vec<Stored>> {
@@ -249,14 +478,10 @@ impl ItemScan {
         self.horizon.is_live(record.ts, record.own_ttl) && self.filter.admits(record)
     }
 
-    /// The position just after an item.
-    pub fn position(&self, ordinal: u64) -> Position {
-        Position { partition: self.partition.partition, ordinal }
-    }
-
     /// What the scan has cost so far.
     pub fn charge(&self) -> RequestCharge {
-        charge::scan(self.items, self.bytes, self.entries)
+        let walked = if let Source::Ordered(walk) = &self.source { walk.entries } else { 0 };
+        charge::scan(self.items, self.bytes, self.entries + walked)
     }
 }
 
@@ -279,51 +504,4 @@ pub(crate) fn successor(key: &[u8]) -> Bytes {
     next.extend_from_slice(key);
     next.push(0);
     next.into()
-}
-
-/// Where a page ended: what a continuation token holds. It names an item, not a count, so that nothing is skipped or
-/// repeated while items come, go and expire.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Position {
-    pub partition: u32,
-    pub ordinal: u64,
-}
-
-impl std::fmt::Display for Position {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let text = format!("{:x}.{:x}", self.partition, self.ordinal);
-        write!(f, "{text}.{:08x}", crc32c::crc32c(text.as_bytes()))
-    }
-}
-
-impl Position {
-    pub fn parse(token: &str) -> Result<Self> {
-        Self::read(token).filter(|position| position.to_string() == token).ok_or_else(Self::invalid)
-    }
-
-    fn read(token: &str) -> Option<Self> {
-        let mut parts = token.split('.');
-        let partition = u32::from_str_radix(parts.next()?, 16).ok()?;
-        let ordinal = u64::from_str_radix(parts.next()?, 16).ok()?;
-        Some(Self { partition, ordinal })
-    }
-
-    pub fn invalid() -> Error {
-        Error::Invalid("Invalid Continuation Token".into())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_changed_token_is_refused() {
-        let token = Position { partition: 0, ordinal: 77 }.to_string();
-        assert_eq!(Position::parse(&token).unwrap().ordinal, 77);
-        for bad in ["", "x", "0.4e", "0.4e.00000000", &token[1..], &format!("{token}0"), "+0.4d.0"]
-        {
-            assert!(Position::parse(bad).is_err(), "{bad}");
-        }
-    }
 }

@@ -3,8 +3,9 @@
 //! [`Settings::parse`] validates a definition and completes it with the service's defaults; [`Settings::replaced_by`]
 //! guards what cannot change. The JSON is also what the catalog stores.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
+use model::clock::Timestamp;
 use model::partition_key::{Kind, PartitionKeyDefinition};
 use model::path::Path;
 use model::ttl::DefaultTtl;
@@ -12,11 +13,11 @@ use serde_json::{Map, Value, json};
 use storage::keycode::Writer;
 
 use crate::documents::{Description, Layout, Layouts};
-use crate::index::{IndexingPolicy, push_value};
+use crate::index::{Composite, CompositePath, IndexingPolicy, push_value};
 use crate::keys::encode_partition_key;
 use crate::record::Record;
 use crate::writer::parse_stored;
-use crate::{Error, Result};
+use crate::{Error, Result, policies};
 
 /// A container's definition, validated and completed with the service's defaults.
 #[derive(Clone, Debug)]
@@ -31,8 +32,12 @@ pub struct Settings {
     pub unique_keys: Vec<Vec<Path>>,
     /// What is indexed.
     pub(crate) indexing: IndexingPolicy,
-    /// Whether what is indexed has ever changed: items may then have terms that the policy no longer names.
-    pub(crate) indexing_changed: bool,
+    /// Former policies, while the index is rebuilt: items may have their terms, and may lack those of the policy in force.
+    pub(crate) indexing_before: Vec<IndexingPolicy>,
+    /// The same as the wire shows them, for the catalog.
+    pub(crate) indexing_before_json: Vec<Value>,
+    /// The change of the catalog that set the policy in force; 0 if it was never changed.
+    pub(crate) indexing_epoch: u64,
     /// How documents are read, where items are not JSON.
     pub(crate) layout: Option<Arc<dyn Layout>>,
     /// The definition as the wire shows it, without system properties.
@@ -67,8 +72,16 @@ const UNIQUE_ENTRY_BYTES_MAX: usize = 16_384;
 const INDEX_PATHS_MAX: usize = 1_500;
 
 impl Settings {
-    /// Reads a definition as a client sends it, or as [`Settings::json`] shows it.
+    /// Reads a definition as a client sends it.
     pub fn parse(body: &Value) -> Result<Self> {
+        let settings = Self::load(body)?;
+        policies::check(body.as_object().unwrap_or(&settings.json))?;
+        Ok(settings)
+    }
+
+    /// Reads a definition as [`Settings::json`] shows it. Policies that were accepted once are not checked again, so that every
+    /// container that was ever made can be opened.
+    pub(crate) fn load(body: &Value) -> Result<Self> {
         let body = body
             .as_object()
             .ok_or_else(|| invalid("The container's definition must be a JSON object."))?;
@@ -102,7 +115,9 @@ impl Settings {
             default_ttl,
             unique_keys,
             indexing,
-            indexing_changed: false,
+            indexing_before: Vec::new(),
+            indexing_before_json: Vec::new(),
+            indexing_epoch: 0,
             layout: None,
             json,
         })
@@ -117,7 +132,7 @@ impl Settings {
         if let (Some(_), Some(object)) = (by_date, body.as_object_mut()) {
             object.remove("defaultTtl");
         }
-        let mut settings = Self::parse(&body)?;
+        let mut settings = Self::load(&body)?;
         settings.layout = Some(layouts(&documents).map_err(Error::Invalid)?);
         settings.indexing = IndexingPolicy::none();
         if let Some((path, secs)) = by_date {
@@ -132,25 +147,30 @@ impl Settings {
     /// Reads a definition as [`Settings::json`] has it.
     pub(crate) fn stored(json: &Value, layouts: Option<Layouts>) -> Result<Self> {
         match (json.get("documents"), layouts) {
-            (None, _) => Self::parse(json),
+            (None, _) => Self::load(json),
             (Some(_), Some(layouts)) => Self::of_documents(json, layouts),
             (Some(_), None) => Err(invalid("The container's documents cannot be read here.")),
         }
     }
 
-    /// The settings that a replace by `body` gives, or why it is refused.
-    pub fn replaced_by(&self, body: &Value, layouts: Option<Layouts>) -> Result<Self> {
+    /// The settings that a replace by `body` gives, or why it is refused. `epoch` is the change of the catalog that does it.
+    pub fn replaced_by(&self, body: &Value, layouts: Option<Layouts>, epoch: u64) -> Result<Self> {
         let mut body = body.clone();
         // What documents are is their own front end's to say.
         if let (Some(object), Some(documents)) = (body.as_object_mut(), self.json.get("documents"))
         {
             object.insert("documents".into(), documents.clone());
         }
-        self.replaced_as(body, layouts)
+        self.replaced_as(body, layouts, epoch)
     }
 
     /// The same where the layout of documents may change.
-    pub(crate) fn replaced_as(&self, mut body: Value, layouts: Option<Layouts>) -> Result<Self> {
+    pub(crate) fn replaced_as(
+        &self,
+        mut body: Value,
+        layouts: Option<Layouts>,
+        epoch: u64,
+    ) -> Result<Self> {
         if let Some(object) = body.as_object_mut() {
             // Old clients leave out what cannot change.
             for name in ["partitionKey", "uniqueKeyPolicy"] {
@@ -182,15 +202,59 @@ impl Settings {
                 "'clientEncryptionPolicy' cannot be changed as part of collection replace operation.",
             ));
         }
-        let indexing_changed = self.indexing_changed
-            || new.json.get("indexingPolicy") != self.json.get("indexingPolicy");
-        Ok(Self { indexing_changed, ..new })
+        policies::check_replace(&self.json, &new.json)?;
+        let mut new = Self {
+            indexing_before: self.indexing_before.clone(),
+            indexing_before_json: self.indexing_before_json.clone(),
+            indexing_epoch: self.indexing_epoch,
+            ..new
+        };
+        if new.layout.is_none() && new.json.get("indexingPolicy") != self.json.get("indexingPolicy")
+        {
+            new.indexing_epoch = epoch;
+            new.indexing_before.push(self.indexing.clone());
+            new.indexing_before_json.extend(self.json.get("indexingPolicy").cloned());
+        }
+        Ok(new)
     }
 
-    /// A policy whose terms include all that items may ever have had: what a removal has to remove.
-    pub(crate) fn indexing_ever(&self) -> &IndexingPolicy {
-        static EVERYTHING: LazyLock<IndexingPolicy> = LazyLock::new(IndexingPolicy::everything);
-        if self.indexing_changed { &EVERYTHING } else { &self.indexing }
+    /// What the catalog stores about the rebuild of the index.
+    pub(crate) fn rebuild_json(&self) -> Value {
+        json!({"epoch": self.indexing_epoch, "before": self.indexing_before_json})
+    }
+
+    /// Takes up what [`Settings::rebuild_json`] gave. Items of older stores have no shape terms: their index is rebuilt.
+    pub(crate) fn resume_rebuild(&mut self, stored: &Value) -> Result<()> {
+        if self.layout.is_some() {
+            return Ok(());
+        }
+        self.indexing_epoch = stored["epoch"].as_u64().unwrap_or_default();
+        let everything = || vec![json!({"indexingMode": "consistent"})];
+        self.indexing_before_json = stored["before"].as_array().cloned().unwrap_or_else(everything);
+        let policy = |json: &Value| Ok(indexing_policy(Some(json), DefaultTtl::Off)?.0);
+        self.indexing_before =
+            self.indexing_before_json.iter().map(policy).collect::<Result<_>>()?;
+        Ok(())
+    }
+
+    /// These settings once the index is rebuilt.
+    pub(crate) fn rebuilt(&self) -> Self {
+        Self { indexing_before: Vec::new(), indexing_before_json: Vec::new(), ..self.clone() }
+    }
+
+    /// Whether every item has all terms of the policy, and no others.
+    pub(crate) fn is_indexed(&self) -> bool {
+        self.indexing_before.is_empty()
+    }
+
+    /// The terms that an item ought to have, sorted. `_ts` is the item's, which its text may not hold yet.
+    pub(crate) fn terms(&self, item: &Value, ts: Timestamp) -> Vec<Vec<u8>> {
+        terms_of(std::iter::once(&self.indexing), item, ts)
+    }
+
+    /// All terms that an item may have, sorted: what a removal has to remove.
+    pub(crate) fn terms_ever(&self, item: &Value, ts: Timestamp) -> Vec<Vec<u8>> {
+        terms_of(self.indexing_before.iter().chain([&self.indexing]), item, ts)
     }
 
     /// What is stored beside a stored item.
@@ -201,10 +265,7 @@ impl Settings {
             return Ok(Beside { key: None, terms, unique });
         }
         let value = parse_stored(record)?;
-        let policy = self.indexing_ever();
-        let mut terms = policy.terms(&value);
-        terms.extend(policy.ts_term(record.ts));
-        terms.sort_unstable();
+        let terms = self.terms_ever(&value, record.ts);
         let unique = self.unique_entries(&value)?;
         Ok(Beside { key: Some(self.key_bytes(&value)), terms, unique })
     }
@@ -248,6 +309,21 @@ impl Settings {
     }
 }
 
+fn terms_of<'a>(
+    policies: impl Iterator<Item = &'a IndexingPolicy>,
+    item: &Value,
+    ts: Timestamp,
+) -> Vec<Vec<u8>> {
+    let mut terms = Vec::new();
+    for policy in policies {
+        terms.extend(policy.terms(item));
+        terms.extend(policy.ts_term(ts));
+    }
+    terms.sort_unstable();
+    terms.dedup();
+    terms
+}
+
 /// The `id` of a database or container, validated.
 pub(crate) fn resource_id(body: &Map<String, Value>) -> Result<String> {
     let id = match body.get("id") {
@@ -274,7 +350,8 @@ pub(crate) fn resource_id(body: &Map<String, Value>) -> Result<String> {
     }
     if id.chars().count() > 255 {
         return Err(invalid(
-            "The resource name presented is too long: the most is 255 characters.",
+            "The resource name presented is too long. Ensure to provide a unique non-empty string less than '255' \
+             characters.",
         ));
     }
     Ok(id.clone())
@@ -386,6 +463,7 @@ fn indexing_policy(
         }
     }
     check_composite_indexes(json.get("compositeIndexes"))?;
+    let composites = composite_indexes(json.get("compositeIndexes"));
     check_spatial_indexes(json.get("spatialIndexes"))?;
 
     let automatic = json.get("automatic").and_then(Value::as_bool).unwrap_or(mode != "none");
@@ -405,7 +483,7 @@ fn indexing_policy(
     for (name, value) in json {
         ordered.entry(name).or_insert(value);
     }
-    let compiled = if mode == "none" {
+    let mut compiled = if mode == "none" {
         IndexingPolicy::none()
     } else {
         let paths = |list: &[String]| {
@@ -420,6 +498,7 @@ fn indexing_policy(
         )
         .map_err(|why| invalid(format!("The indexing policy is invalid. {why}")))?
     };
+    compiled.composites = composites;
     Ok((compiled, Value::Object(ordered)))
 }
 
@@ -454,6 +533,23 @@ fn check_composite_indexes(indexes: Option<&Value>) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The composite indexes of a policy. Whether they are well-formed is asked where a client sends them.
+fn composite_indexes(indexes: Option<&Value>) -> Vec<Composite> {
+    let mut composites = Vec::new();
+    for index in indexes.and_then(Value::as_array).into_iter().flatten() {
+        let path = |entry: &Value| {
+            let text = entry.get("path")?.as_str()?;
+            let path = Path::parse(text.strip_suffix("/?").unwrap_or(text)).ok()?;
+            let order = entry.get("order").and_then(Value::as_str).unwrap_or_default();
+            Some(CompositePath { path, descending: order.eq_ignore_ascii_case("descending") })
+        };
+        let paths: Option<Vec<_>> = index.as_array().into_iter().flatten().map(path).collect();
+        let composite = paths.and_then(Composite::new);
+        composites.extend(composite.filter(|new| !composites.contains(new)));
+    }
+    composites
 }
 
 fn check_spatial_indexes(indexes: Option<&Value>) -> Result<()> {

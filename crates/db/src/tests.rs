@@ -3,6 +3,7 @@
 mod concurrency;
 mod histories;
 mod queries;
+mod reindex;
 mod scripts;
 
 use std::sync::Arc;

@@ -1,5 +1,6 @@
 //! Offers: the throughput that databases and containers are provisioned with.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use model::clock::Timestamp;
@@ -9,7 +10,7 @@ use serde_json::{Map, Value, json};
 use crate::catalog::{Catalog, Change, with_system_properties};
 use crate::charge::Bucket;
 use crate::keys::Key;
-use crate::{Db, Error, Result};
+use crate::{Container, Db, Error, Result};
 
 /// Provisioned throughput, in request units a second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,9 +29,17 @@ pub enum Throughput {
 const THROUGHPUT_MAX: u32 = 1_000_000;
 const AUTOSCALE_MIN: u32 = 1_000;
 
+/// The most request units a second that one partition serves.
+const PARTITION_RATE_MAX: u32 = 10_000;
+
 impl Throughput {
     /// What a container gets that names none.
     pub const DEFAULT: Self = Self::Manual(400);
+
+    /// How many partitions it needs: one for each 10,000 request units a second.
+    pub fn partitions(self) -> u32 {
+        self.max().div_ceil(PARTITION_RATE_MAX).max(1)
+    }
 
     /// The most request units a second.
     pub fn max(self) -> u32 {
@@ -103,6 +112,25 @@ pub struct Offer {
     pub etag: Etag,
     /// When it was last changed.
     pub ts: Timestamp,
+}
+
+/// What a container holds and has used.
+#[derive(Clone, Debug)]
+pub struct Usage {
+    /// The database's name.
+    pub database: String,
+    /// The container's name.
+    pub container: String,
+    /// Items in storage, expired ones included until they are purged.
+    pub items: u64,
+    /// Bytes of their bodies.
+    pub bytes: u64,
+    /// Request units that clients have used since the start.
+    pub charge: f64,
+    /// Requests refused for want of request units since the start.
+    pub throttled: u64,
+    /// Request units that the purge may use now; `None` has no limit.
+    pub spare: Option<f64>,
 }
 
 /// What an offer replace may change beyond the number.
@@ -233,6 +261,35 @@ impl Db {
         self.catalog.load().offers.values().cloned().collect()
     }
 
+    /// What each container holds and has used since the start.
+    pub fn usage(&self) -> Vec<Usage> {
+        let catalog = self.catalog.load();
+        let mut all: Vec<_> =
+            catalog.containers().map(|container| self.usage_of(container)).collect();
+        all.sort_by(|a, b| (&a.database, &a.container).cmp(&(&b.database, &b.container)));
+        all
+    }
+
+    /// What one container holds and has used since the start.
+    pub fn usage_of(&self, container: &Container) -> Usage {
+        let (items, bytes) = container.usage();
+        let mut usage = Usage {
+            database: container.database_id.clone(),
+            container: container.id().to_owned(),
+            items,
+            bytes,
+            charge: 0.0,
+            throttled: 0,
+            spare: None,
+        };
+        for partition in &container.partitions.all {
+            usage.charge += partition.spent_millis.load(Ordering::Relaxed) as f64 / 1e3;
+            usage.throttled += partition.throttled.load(Ordering::Relaxed);
+            usage.spare = partition.bucket().spare(self.clock.elapsed());
+        }
+        usage
+    }
+
     /// One offer by its rid.
     pub fn offer(&self, rid: &str) -> Result<Arc<Offer>> {
         let number = OfferRid::parse(rid).ok_or(Error::NotFound)?.0;
@@ -275,16 +332,18 @@ impl Db {
             let catalog = self.catalog.load();
             let shared = container.rid.database.to_string() == offer.resource_rid
                 && catalog.offer_of(&container.rid.to_string()).is_none();
+            let parts = if own { container.partitions.all.len() } else { 1 };
             if own || shared {
-                let mut bucket = container.runtime.bucket.lock().expect("no panic under this lock");
-                bucket.set_rate(self.rate(Some(offer)), at);
+                for partition in &container.partitions.all {
+                    partition.bucket().set_rate(self.rate(Some(offer), parts), at);
+                }
             }
         }
     }
 
-    /// A bucket for a container with an offer of its own.
-    pub(crate) fn new_bucket(&self, offer: Option<&Offer>) -> Arc<Mutex<Bucket>> {
-        Arc::new(Mutex::new(Bucket::new(self.rate(offer), self.clock.elapsed())))
+    /// A bucket for one of so many partitions that an offer is spread over.
+    pub(crate) fn new_bucket(&self, offer: Option<&Offer>, parts: usize) -> Arc<Mutex<Bucket>> {
+        Arc::new(Mutex::new(Bucket::new(self.rate(offer, parts), self.clock.elapsed())))
     }
 
     /// The bucket that all containers of a database with throughput share.
@@ -297,15 +356,16 @@ impl Db {
             .containers()
             .filter(|container| container.rid.database == database)
             .find(|container| catalog.offer_of(&container.rid.to_string()).is_none());
-        match sibling {
-            Some(sibling) => sibling.runtime.bucket.clone(),
-            None => self.new_bucket(catalog.offer_of(&database.to_string()).map(|offer| &**offer)),
-        }
+        let known = sibling.and_then(|sibling| sibling.runtime.shared.clone());
+        known.unwrap_or_else(|| {
+            self.new_bucket(catalog.offer_of(&database.to_string()).map(|offer| &**offer), 1)
+        })
     }
 
     /// Without throttling nobody is held to a rate, and the purge has no left-over to wait for.
-    fn rate(&self, offer: Option<&Offer>) -> Option<f64> {
-        offer.filter(|_| self.options.throttle).map(|offer| f64::from(offer.throughput.max()))
+    fn rate(&self, offer: Option<&Offer>, parts: usize) -> Option<f64> {
+        let offer = offer.filter(|_| self.options.throttle);
+        offer.map(|offer| f64::from(offer.throughput.max()) / parts as f64)
     }
 }
 

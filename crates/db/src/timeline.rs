@@ -22,6 +22,7 @@ use std::time::Duration;
 use model::clock::Timestamp;
 use model::partition_key::PartitionKey;
 use model::ttl::{DefaultTtl, Horizon, Ttl, TtlState};
+use serde_json::Value;
 use storage::{Direction, Engine, Family, Snapshot};
 use tokio::sync::oneshot;
 
@@ -30,8 +31,8 @@ use crate::items::ReadOptions;
 use crate::keys::{Key, PartitionId, partition_range, position_of};
 use crate::partition::{Head, Partition};
 use crate::record::Record;
-use crate::writer::{Op, parse_stored};
-use crate::{Container, Db, Result};
+use crate::writer::Op;
+use crate::{Container, Db, Error, Result};
 
 /// The most cells of an order, about 3 MB.
 const CELLS_MAX: usize = 65_536;
@@ -192,7 +193,7 @@ impl Db {
             partitions: Vec::new(),
             inexact: AtomicBool::new(false),
         };
-        for partition in container.runtime.partitions() {
+        for partition in &container.partitions.all {
             if let Some(mut reading) = self.begin_counting(partition).await? {
                 let patient = || self.clock.stopwatch().saturating_sub(begun) < PATIENCE;
                 if !reading.read_while(patient).await? {
@@ -236,15 +237,20 @@ impl Db {
         id: &str,
     ) -> Result<Explanation> {
         let item = self.read(container, key, id, ReadOptions::default()).await.result?;
+        self.explain_item(container, &item.body)
+    }
+
+    /// The same for an item that was just read.
+    pub fn explain_item(&self, container: &Container, body: &[u8]) -> Result<Explanation> {
+        let value: Value = serde_json::from_slice(body).map_err(|error| {
+            Error::Storage(format!("corrupt data: a stored item is not JSON: {error}"))
+        })?;
         let state = container.ttl();
-        let name = bytes::Bytes::new();
-        let (lsn, seq, ts) = (item.lsn, item.etag.seq, item.etag.ts);
-        let record = Record { lsn, seq, ts, own_ttl: Ttl::Absent, name, body: item.body };
-        let value = parse_stored(&record)?;
+        let ts = Timestamp(value["_ts"].as_u64().unwrap_or_default());
         // An illegal ttl can only have been stored while TTL was off, and counts as absent (R17).
         let own = Ttl::from_json(value.get("ttl")).unwrap_or_default();
         let expires_at = state.expires_at(ts, own);
-        let id = value["id"].as_str().unwrap_or(id).to_owned();
+        let id = value["id"].as_str().unwrap_or_default().to_owned();
         Ok(Explanation { id, now: self.now(), ts, own, default: state.default, expires_at })
     }
 }

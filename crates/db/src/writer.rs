@@ -28,6 +28,7 @@ use crate::keys::{Key, ordinal_of};
 use crate::partition::{Head, Partition};
 use crate::purge::{Alarm, Purged};
 use crate::record::Record;
+use crate::reindex::Reindexed;
 use crate::settings::Beside;
 use crate::timeline::{Beginning, Step};
 use crate::{Db, Error, Result};
@@ -45,6 +46,8 @@ pub(crate) enum Op {
     Write(Transaction, oneshot::Sender<Vec<Outcome>>),
     /// Remove up to so many expired items.
     Purge(usize, oneshot::Sender<Result<Purged>>),
+    /// Bring the index entries of up to so many items in line with the policy.
+    Reindex(usize, oneshot::Sender<Result<Reindexed>>),
     /// A step of the upkeep of documents.
     Upkeep(Upkeep, UpkeepDone),
     /// Count from now on what expires when; answers with the state that the counting begins at, unless it is on already.
@@ -174,6 +177,10 @@ impl Writer {
                     self.land_all().await;
                     // A receiver that has gone away has no use for the answer.
                     drop(reply.send(self.purge_round(items_max).await));
+                }
+                Some(Op::Reindex(items_max, reply)) => {
+                    self.land_all().await;
+                    drop(reply.send(self.reindex_round(items_max).await));
                 }
                 Some(Op::Upkeep(step, reply)) => {
                     self.land_all().await;
@@ -368,6 +375,16 @@ impl Writer {
         self.commit(old_head, head, batch, steps).await?;
         self.partition.book_purge(purged.items, charge);
         Ok(purged)
+    }
+
+    async fn reindex_round(&mut self, items_max: usize) -> Result<Reindexed> {
+        let mut round = Round::new(self);
+        let reindexed = round.reindex(items_max).await?;
+        let charge = std::mem::take(&mut round.charge);
+        let Round { old_head, head, batch, steps, .. } = round;
+        self.commit(old_head, head, batch, steps).await?;
+        self.partition.book_reindex(&reindexed, charge);
+        Ok(reindexed)
     }
 
     async fn upkeep_round(&mut self, step: &Upkeep) -> Result<Option<u64>> {
@@ -671,13 +688,19 @@ impl<'w> Round<'w> {
         record.body = match settings.layout {
             Some(_) => body.text.clone(),
             None => {
-                let number = (partition.partition, ordinal);
+                let number = (self.writer.partition.span.birthplace(ordinal), ordinal);
                 complete(&body.text, self.writer.runtime.rid, number, &record)
             }
         };
 
         let ts_term = settings.indexing.ts_term(record.ts);
-        let mut terms: Vec<&Vec<u8>> = body.terms.iter().chain(&ts_term).collect();
+        // The policy may have changed since the body was prepared.
+        let renewed = match body.indexing_epoch == settings.indexing_epoch {
+            true => None,
+            false => Some(settings.indexing.terms(&parse_stored(&record)?)),
+        };
+        let body_terms = renewed.as_ref().unwrap_or(&body.terms);
+        let mut terms: Vec<&Vec<u8>> = body_terms.iter().chain(&ts_term).collect();
         terms.sort_unstable();
         match &old {
             None => {
@@ -699,7 +722,11 @@ impl<'w> Round<'w> {
                     self.batch
                         .delete(Family::Index, Key::Term { partition, term, ordinal }.encode());
                 }
-                for term in terms.iter().filter(|term| old_terms.binary_search(term).is_err()) {
+                // While the index is rebuilt, nobody knows which terms the old version has.
+                let has = |term: &&&Vec<u8>| {
+                    settings.is_indexed() && old_terms.binary_search(term).is_ok()
+                };
+                for term in terms.iter().filter(|term| !has(term)) {
                     let key = Key::Term { partition, term, ordinal }.encode();
                     self.batch.put(Family::Index, key, Bytes::new());
                 }

@@ -38,10 +38,15 @@ impl PartitionKeyDefinition {
 
     /// Where a key (or the prefix of a hierarchical one) lies, as upper-case hex.
     pub fn hash(&self, key: &PartitionKey) -> String {
+        to_hex(&self.hash_bytes(key))
+    }
+
+    /// Where a key (or the prefix of a hierarchical one) lies. Bytes are in the order of their hex.
+    pub fn hash_bytes(&self, key: &PartitionKey) -> Vec<u8> {
         if key.0.is_empty() {
-            return String::new();
+            return Vec::new();
         }
-        let bytes = match self.kind {
+        match self.kind {
             Kind::V1 => hash_v1(&key.0),
             Kind::V2 => hash_v2(&key.0).to_vec(),
             Kind::MultiHash => key
@@ -49,9 +54,82 @@ impl PartitionKeyDefinition {
                 .iter()
                 .flat_map(|component| hash_v2(std::slice::from_ref(component)))
                 .collect(),
-        };
-        bytes.iter().map(|byte| format!("{byte:02X}")).collect()
+        }
     }
+
+    /// The hash at which the `part`th of so many equal parts of all hashes begins; the first begins at nothing.
+    pub fn boundary(&self, part: u32, parts: u32) -> Vec<u8> {
+        if part == 0 {
+            return Vec::new();
+        }
+        match self.kind {
+            Kind::V1 => prefix_v1(u32::MAX / parts * part),
+            Kind::V2 | Kind::MultiHash => {
+                (HASH_MAX_V2 / u128::from(parts) * u128::from(part)).to_be_bytes().to_vec()
+            }
+        }
+    }
+
+    /// A hash about halfway between two, neither of which it is; `None` where there is no room.
+    pub fn middle(&self, min: &[u8], max: &[u8]) -> Option<Vec<u8>> {
+        let middle = match self.kind {
+            Kind::V1 => {
+                let (low, high) = (first_v1(min), first_v1(max));
+                prefix_v1(u32::try_from(low + (high - low) / 2).ok()?)
+            }
+            Kind::V2 | Kind::MultiHash => {
+                let number = |bytes: &[u8]| {
+                    let mut padded = [0; 16];
+                    let length = bytes.len().min(16);
+                    padded[..length].copy_from_slice(&bytes[..length]);
+                    u128::from_be_bytes(padded).min(HASH_MAX_V2 + 1)
+                };
+                let (low, high) = (number(min), number(max));
+                (low + high.saturating_sub(low) / 2).to_be_bytes().to_vec()
+            }
+        };
+        (min < &middle[..] && &middle[..] < max).then_some(middle)
+    }
+}
+
+/// The largest hash of version 2: the two highest bits are never set.
+const HASH_MAX_V2: u128 = u128::MAX >> 2;
+
+/// What the hashes of version 1 begin with whose number is this.
+fn prefix_v1(hash: u32) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    Component::Number(hash.into()).push_ordered(&mut bytes);
+    bytes
+}
+
+/// The first number whose hashes of version 1 are at `bound` or beyond.
+fn first_v1(bound: &[u8]) -> u64 {
+    let (mut low, mut high) = (0, 1 << 32);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        match prefix_v1(middle as u32)[..] < *bound {
+            true => low = middle + 1,
+            false => high = middle,
+        }
+    }
+    low
+}
+
+/// Bytes as upper-case hex.
+pub fn to_hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        write!(text, "{byte:02X}").expect("writing to a string cannot fail");
+        text
+    })
+}
+
+/// The bytes of such a text, in upper or lower case.
+pub fn from_hex(text: &str) -> Option<Vec<u8>> {
+    if !text.len().is_multiple_of(2) || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return None;
+    }
+    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).ok()).collect()
 }
 
 /// A partition key value: as many components as the definition has paths, or fewer for a prefix.
@@ -69,6 +147,13 @@ impl PartitionKey {
         let Value::Array(values) = value else { return Err(BadKey::Unreadable(header.to_owned())) };
         let components = values.iter().map(Component::from_header).collect::<Result<_, _>>();
         Ok(Self(components.map_err(BadKey::Component)?))
+    }
+}
+
+impl PartitionKey {
+    /// A key of these values, if each can be part of one.
+    pub fn from_values(values: &[Value]) -> Option<Self> {
+        values.iter().map(|value| Component::from_json(value).ok()).collect::<Option<_>>().map(Self)
     }
 }
 
@@ -288,6 +373,43 @@ fn read_tail(bytes: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// As the service cuts containers of 2 and of 5 partitions.
+    #[test]
+    fn hashes_are_cut_as_the_service_cuts_them() {
+        let of = |kind| PartitionKeyDefinition { paths: Vec::new(), kind };
+        let cuts = |kind, parts| {
+            (1..parts).map(|part| to_hex(&of(kind).boundary(part, parts))).collect::<Vec<_>>()
+        };
+        assert_eq!(cuts(Kind::V2, 2), ["1FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF"]);
+        assert_eq!(cuts(Kind::V2, 5)[1], "19999999999999999999999999999998");
+        assert_eq!(cuts(Kind::V1, 2), ["05C1DFFFFFFFFC"]);
+        assert!(of(Kind::V2).boundary(0, 2).is_empty());
+    }
+
+    #[test]
+    fn a_range_is_halved_until_there_is_no_room() {
+        for kind in [Kind::V1, Kind::V2, Kind::MultiHash] {
+            let definition = PartitionKeyDefinition { paths: Vec::new(), kind };
+            let (mut min, mut halvings) = (Vec::new(), 0);
+            while let Some(middle) = definition.middle(&min, &[0xFF]) {
+                assert!(min < middle, "{kind:?}");
+                min = middle;
+                halvings += 1;
+            }
+            assert!(halvings > 30, "{kind:?}: {halvings}");
+        }
+        let half =
+            PartitionKeyDefinition { paths: Vec::new(), kind: Kind::V2 }.middle(&[], &[0xFF]);
+        assert_eq!(to_hex(&half.unwrap()), "20000000000000000000000000000000");
+    }
+
+    #[test]
+    fn hex_goes_both_ways() {
+        assert_eq!(from_hex("05C1ff"), Some(vec![0x05, 0xC1, 0xFF]));
+        assert_eq!(to_hex(&[0x05, 0xC1, 0xFF]), "05C1FF");
+        assert_eq!((from_hex("5"), from_hex("0x"), from_hex("é")), (None, None, None));
+    }
 
     fn hash(kind: Kind, header: &str) -> String {
         let paths = vec![Path::parse("/pk").unwrap()];

@@ -98,8 +98,17 @@ const ORDINAL_BITS: u32 = 40;
 impl ChildRid {
     /// The rid of item number `ordinal` of a partition.
     pub fn item(container: ContainerRid, partition: u32, ordinal: u64) -> Self {
-        let number = (u64::from(partition) << ORDINAL_BITS) | ordinal;
-        Self { container, kind: ChildKind::Item, number }
+        Self { container, kind: ChildKind::Item, number: Self::number(partition, ordinal) }
+    }
+
+    /// The number that an item's rid ends with: rows that are otherwise equal are in its order.
+    pub fn number(partition: u32, ordinal: u64) -> u64 {
+        (u64::from(partition) << ORDINAL_BITS) | ordinal
+    }
+
+    /// The ordinal in a number that [`ChildRid::number`] has made.
+    pub fn ordinal(number: u64) -> u64 {
+        number & ((1 << ORDINAL_BITS) - 1)
     }
 
     /// Reads the rid of an item: its container, partition and ordinal.
@@ -132,6 +141,64 @@ impl ChildRid {
 impl std::fmt::Display for ChildRid {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         encode(&self.bytes(), f)
+    }
+}
+
+/// The rid of something that lives in a database beside its containers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum UnderDatabase {
+    /// A user: eight bytes, the top bit of byte 4 clear.
+    User {
+        /// The database.
+        database: DatabaseRid,
+        /// The user's number; below 2^31.
+        number: u32,
+    },
+    /// A permission: its user's, then eight bytes.
+    Permission {
+        /// The database.
+        database: DatabaseRid,
+        /// The user's number.
+        user: u32,
+        /// The permission's number.
+        number: u32,
+    },
+    /// A client encryption key: sixteen bytes with 2 as the last word.
+    EncryptionKey {
+        /// The database.
+        database: DatabaseRid,
+        /// The key's number.
+        number: u32,
+    },
+}
+
+impl UnderDatabase {
+    /// Reads the rid of a permission: its database, its user's number and its own.
+    pub fn parse_permission(text: &str) -> Option<(DatabaseRid, u32, u32)> {
+        let bytes: [u8; 16] = bytes_of(text)?.try_into().ok()?;
+        let word = |at: usize| [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
+        let database = DatabaseRid(u32::from_be_bytes(word(0)));
+        (word(12) == [0; 4])
+            .then(|| (database, u32::from_be_bytes(word(4)), u32::from_le_bytes(word(8))))
+    }
+}
+
+impl std::fmt::Display for UnderDatabase {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let database = |database: &DatabaseRid| database.bytes();
+        match self {
+            Self::User { database: owner, number } => {
+                encode(&[database(owner), number.to_be_bytes()].concat(), f)
+            }
+            Self::Permission { database: owner, user, number } => {
+                let parts = [database(owner), user.to_be_bytes(), number.to_le_bytes(), [0; 4]];
+                encode(&parts.concat(), f)
+            }
+            Self::EncryptionKey { database: owner, number } => {
+                let parts = [database(owner), [0; 4], number.to_le_bytes(), 2u32.to_le_bytes()];
+                encode(&parts.concat(), f)
+            }
+        }
     }
 }
 

@@ -184,9 +184,14 @@ impl Horizon {
             Ttl::Never => true,
             Ttl::Absent => self.inherited.is_none_or(|horizon| ts > horizon),
             Ttl::Secs(_) | Ttl::At(_) => {
-                self.own.is_none_or(|horizon| own.instant(ts).is_none_or(|at| at > horizon))
+                own.instant(ts).is_none_or(|instant| self.is_live_with(instant))
             }
         }
+    }
+
+    /// Whether an item with this instant of its own exists.
+    pub fn is_live_with(&self, instant: Timestamp) -> bool {
+        self.own.is_none_or(|horizon| instant > horizon)
     }
 }
 

@@ -15,8 +15,8 @@ use std::collections::HashSet;
 use group::Groups;
 use rank::Ranker;
 pub use rows::{Position, Progress, Rows};
-pub use sort::append_sort_key;
-use sort::{Row, Sorter, write_sort_key};
+use sort::{Row, Sorter};
+pub use sort::{append_sort_key, write_sort_key};
 
 use crate::error::{Error, Result};
 use crate::eval::Env;
@@ -41,7 +41,10 @@ pub struct Gather {
 
 #[derive(Debug)]
 enum Stage {
+    /// Rows leave as they come.
     Stream,
+    /// So they do, and they come in the order that ORDER BY asks for.
+    Sorted,
     Sort(Sorter),
     Group(Groups),
     Rank(Ranker),
@@ -76,7 +79,7 @@ impl Gather {
     /// Rows come in the order that ORDER BY asks for, so there is nothing to sort.
     pub fn sorted_input(mut self) -> Self {
         if matches!(self.stage, Stage::Sort(_)) {
-            self.stage = Stage::Stream;
+            self.stage = Stage::Sorted;
         }
         self
     }
@@ -88,7 +91,9 @@ impl Gather {
     pub fn resume(mut self, progress: Progress, after: Option<Position>) -> Self {
         self.progress = progress;
         match &mut self.stage {
-            Stage::Stream | Stage::Sort(_) if self.seen.is_none() => self.after = after,
+            Stage::Stream | Stage::Sorted | Stage::Sort(_) if self.seen.is_none() => {
+                self.after = after;
+            }
             _ => self.replayed = progress.skipped + progress.given,
         }
         if let (Stage::Sort(sorter), 0) = (&mut self.stage, self.replayed) {
@@ -149,6 +154,13 @@ impl Gather {
         Ok(!self.is_done() && !self.is_full())
     }
 
+    /// Takes in rows of which only the number matters.
+    pub fn count(&mut self, block: &Block, rows: u64) {
+        if let (Stage::Group(groups), Some(group)) = (&mut self.stage, &block.group) {
+            groups.count(group, rows);
+        }
+    }
+
     /// There are no more rows: gives what was held back.
     pub fn finish<'a>(&mut self, block: &'a Block, env: &mut Env<'a>) -> Result<()> {
         if let (Stage::Group(groups), Some(group)) = (&mut self.stage, &block.group) {
@@ -182,7 +194,7 @@ impl Gather {
     /// Turns a row or group into text and passes it on, now or when all are sorted.
     fn shape<'a>(&mut self, block: &'a Block, env: &mut Env<'a>, place: (u64, u32)) -> Result<()> {
         let mut position = Position { key: Vec::new(), ordinal: place.0, row: place.1 };
-        if matches!(self.stage, Stage::Sort(_)) {
+        if matches!(self.stage, Stage::Sort(_) | Stage::Sorted) {
             write_sort_key(&block.order, env, &mut position.key)?;
         }
         if self.was_given(&position) {
@@ -217,7 +229,7 @@ impl Gather {
     fn was_given(&self, position: &Position) -> bool {
         let Some(after) = &self.after else { return false };
         match self.stage {
-            Stage::Sort(_) => position <= after,
+            Stage::Sort(_) | Stage::Sorted => position <= after,
             _ => position.ordinal == after.ordinal && position.row <= after.row,
         }
     }

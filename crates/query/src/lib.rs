@@ -43,3 +43,4 @@ pub use error::{Error, Result};
 pub use gather::{Position, Progress, Rows};
 pub use pipeline::{Context, Flow, Pipeline, Udfs};
 pub use plan::Plan;
+pub use value::KeyValue;

@@ -15,9 +15,9 @@ use crate::compile::Compiled;
 use crate::error::Result;
 use crate::eval::Env;
 use crate::functions::Host;
-use crate::gather::{Gather, Page, Position, Progress, Rows, append_sort_key};
+use crate::gather::{Gather, Page, Position, Progress, Rows, append_sort_key, write_sort_key};
 use crate::item::Item;
-use crate::value::Value;
+use crate::value::{KeyValue, Value};
 
 /// What a run of a query depends on besides the items.
 #[derive(Clone)]
@@ -131,6 +131,11 @@ impl Pipeline {
         }
     }
 
+    /// Takes in so many items that meet WHERE, of a query that only counts them ([`crate::Plan::counts_only`]).
+    pub fn push_count(&mut self, items: u64) {
+        self.gather.count(&self.query.block, items);
+    }
+
     /// Takes in rows of the inner query.
     fn outer(&mut self, rows: &Rows) -> Result<Flow> {
         for row in rows.iter() {
@@ -203,6 +208,31 @@ impl Compiled {
         env.udfs = context.udfs.as_deref();
         let none_met = env.for_each_row(&self.block, &mut |_| Ok(false))?;
         Ok(!none_met)
+    }
+
+    /// The ORDER BY keys of an item in their sortable form, for queries that sort items and not rows of them.
+    pub fn sort_key(&self, item: &[u8], context: &Context) -> Result<Vec<u8>> {
+        let host = Host::new(context.now_millis, context.seed, context.steps_max);
+        let mut env = Env::new(Item::new(item, &self.fields), self.slots, &host);
+        let mut key = Vec::new();
+        write_sort_key(&self.block.order, &mut env, &mut key)?;
+        Ok(key)
+    }
+
+    /// The ORDER BY keys that stand in a position, as far as they can be read: up to the first array or object.
+    pub fn sort_values(&self, position: &Position) -> Vec<KeyValue> {
+        let (mut bytes, mut values) = (position.key.clone(), Vec::new());
+        let mut inverted = false;
+        for sort in &self.block.order {
+            if sort.descending != inverted {
+                bytes.iter_mut().for_each(|byte| *byte = !*byte);
+                inverted = sort.descending;
+            }
+            let Some((value, rest)) = KeyValue::read(&bytes) else { break };
+            bytes = rest.to_vec();
+            values.push(value);
+        }
+        values
     }
 
     /// The place in the order of rows at which a client asks to resume: right before all rows with

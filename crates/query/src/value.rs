@@ -14,6 +14,7 @@ use std::rc::Rc;
 use model::value::{self as rules, Kind};
 use serde_json::{Number, Value as Json};
 
+pub use key::KeyValue;
 use text::read_number;
 pub use text::{write_json, write_number, write_string};
 

@@ -51,6 +51,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use bytes::Bytes;
+use fjall::config::FilterPolicy;
 use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, Readable};
 use tokio::sync::oneshot;
 
@@ -88,7 +89,7 @@ impl Default for Options {
         Self {
             cache_bytes: 256 << 20,
             journal_bytes_max: Self::JOURNAL_BYTES_MIN,
-            memtable_bytes: 16 << 20,
+            memtable_bytes: 32 << 20,
             reserve_bytes: 64 << 20,
             worker_threads: 1,
         }
@@ -258,7 +259,14 @@ fn keyspace_name(family: Family) -> &'static str {
 }
 
 fn keyspace_options(family: Family) -> KeyspaceCreateOptions {
-    KeyspaceCreateOptions::default()
+    let options = match family {
+        // Hardly ever looked up by whole keys: a filter would only cost.
+        Family::Index | Family::Expiry | Family::Feed => {
+            KeyspaceCreateOptions::default().filter_policy(FilterPolicy::disabled())
+        }
+        Family::Catalog | Family::Id | Family::Item => KeyspaceCreateOptions::default(),
+    };
+    options
         .manual_journal_persist(true)
         // Never by fjall itself; see the module's comment.
         .max_memtable_size(u64::MAX)

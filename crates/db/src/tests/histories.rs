@@ -87,7 +87,9 @@ fn run_seeds(count: u64, mut engine: impl FnMut() -> Arc<dyn Engine>, throttle: 
 
 async fn run_history(seed: u64, engine: Arc<dyn Engine>, throttle: bool) {
     let mut random = fastrand::Rng::with_seed(seed);
-    let mut world = World::new(engine, Options { throttle, ..Options::default() }).await;
+    let partitions = Some(random.u32(1..4));
+    let options = Options { throttle, partitions, ..Options::default() };
+    let mut world = World::new(engine, options).await;
     let mut model = Model::default();
     world.db.create_container("d", &definition(None), None).await.unwrap();
     let mut log = Vec::new();

@@ -290,6 +290,7 @@ async fn query(world: &World, command: &Command) -> Output {
         parameters: Vec::new(),
         cross_partition: true,
         scope: Scope::Container,
+        resume: None,
     };
     let (mut output, mut continuation) = (String::new(), None);
     loop {

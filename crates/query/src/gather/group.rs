@@ -52,6 +52,16 @@ impl Groups {
         Ok(())
     }
 
+    /// Takes in so many rows of a query without GROUP BY that only counts.
+    pub fn count(&mut self, group: &Group, rows: u64) {
+        let state = self.0.entry(Vec::new()).or_insert_with(|| State::new(group, &[]));
+        for accumulator in &mut state.accumulators {
+            if let Accumulator::Count { count, .. } = accumulator {
+                *count += rows;
+            }
+        }
+    }
+
     /// The keys and aggregates of each group; without GROUP BY there is always one.
     pub fn finish<'a>(
         mut self,

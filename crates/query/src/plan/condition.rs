@@ -89,6 +89,26 @@ impl Condition {
         }
     }
 
+    /// The ranges that every item's value at this path (`/a/?`) lies in; `None` if nothing says so.
+    pub fn ranges_of(&self, path: &str) -> Option<&[Range]> {
+        match self {
+            Condition::Path(known, ranges) if known == path && !path.contains("/[]") => {
+                Some(ranges)
+            }
+            Condition::And(all) => all.iter().find_map(|condition| condition.ranges_of(path)),
+            _ => None,
+        }
+    }
+
+    /// Whether every item has some value at this path (`/a/?`).
+    pub fn requires(&self, path: &str) -> bool {
+        match self {
+            Condition::Defined(known) => path.strip_suffix("/?") == Some(known),
+            Condition::And(all) => all.iter().any(|condition| condition.requires(path)),
+            _ => self.ranges_of(path).is_some(),
+        }
+    }
+
     /// All of these, as one. Two on one path become one, unless it goes through an array: there
     /// different elements may meet them.
     pub fn and(all: Vec<Condition>) -> Condition {

@@ -1,6 +1,7 @@
 //! The sortable form of values: bytes that compare as the values do.
 
 use model::value as rules;
+use serde_json::Value as Json;
 
 use super::Value;
 
@@ -45,6 +46,66 @@ impl Value<'_> {
     }
 }
 
+/// What a sortable form says about the value it was made of.
+#[derive(Clone, Debug, PartialEq)]
+pub enum KeyValue {
+    /// It was not there.
+    Undefined,
+    /// It was this.
+    Scalar(Json),
+    /// It was an array or object.
+    Compound,
+}
+
+impl KeyValue {
+    /// Reads the form at the beginning of `bytes`, and gives what follows; `None` if there is none. What follows an array or object is not found.
+    pub fn read(bytes: &[u8]) -> Option<(Self, &[u8])> {
+        let (kind, rest) = bytes.split_first()?;
+        let is = |wanted: rules::Kind| *kind == wanted as u8;
+        if is(rules::Kind::Undefined) {
+            return Some((Self::Undefined, rest));
+        }
+        if is(rules::Kind::Array) || is(rules::Kind::Object) {
+            return Some((Self::Compound, &[]));
+        }
+        let (value, rest) = if is(rules::Kind::Null) {
+            (Json::Null, rest)
+        } else if is(rules::Kind::Boolean) {
+            let (value, rest) = rest.split_first()?;
+            (Json::Bool(*value != 0), rest)
+        } else if is(rules::Kind::Number) {
+            let (bits, rest) = rest.split_first_chunk::<8>()?;
+            (Json::Number(rules::from_f64(double(u64::from_be_bytes(*bits)))?), rest)
+        } else if is(rules::Kind::String) {
+            let (text, rest) = read_key_string(rest)?;
+            (Json::String(text), rest)
+        } else {
+            return None;
+        };
+        Some((Self::Scalar(value), rest))
+    }
+}
+
+/// The double whose ordered bits these are.
+fn double(ordered: u64) -> f64 {
+    f64::from_bits(if ordered >> 63 == 1 { ordered & !(1 << 63) } else { !ordered })
+}
+
+fn read_key_string(bytes: &[u8]) -> Option<(String, &[u8])> {
+    let mut text = Vec::new();
+    let mut rest = bytes;
+    loop {
+        let end = memchr::memchr(0, rest)?;
+        text.extend_from_slice(&rest[..end]);
+        let mark = *rest.get(end + 1)?;
+        rest = &rest[end + 2..];
+        if mark == 1 {
+            return Some((String::from_utf8(text).ok()?, rest));
+        }
+        text.push(0);
+    }
+}
+
 /// The bits of a double, changed so that they sort as the doubles do.
 fn ordered_bits(double: f64) -> u64 {
     // Adding zero turns -0 into 0.
@@ -77,6 +138,11 @@ mod tests {
         assert!(key.len() > 1 << 16);
     }
 
+    /// Numbers come back as doubles do.
+    fn rules_number(value: &Json) -> Json {
+        value.as_f64().and_then(rules::from_f64).map_or(value.clone(), Json::Number)
+    }
+
     #[test]
     fn keys_sort_as_values_do() {
         let values = [
@@ -107,6 +173,13 @@ mod tests {
             let (mut raw, text) = (Vec::new(), value.to_string());
             Value::read(text.as_bytes()).write_key(&mut raw);
             assert_eq!(key, raw, "in place as from a tree");
+            let expected = match value {
+                Json::Array(_) | Json::Object(_) => (KeyValue::Compound, &b""[..]),
+                scalar => (KeyValue::Scalar(rules_number(scalar)), &b"rest"[..]),
+            };
+            key.extend_from_slice(b"rest");
+            assert_eq!(KeyValue::read(&key), Some(expected));
+            key.truncate(key.len() - 4);
             key
         };
         for (i, a) in values.iter().enumerate() {

@@ -6,7 +6,7 @@ use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use bytes::Bytes;
-use fjall::{AbstractTree, Keyspace, OwnedWriteBatch, PersistMode};
+use fjall::{AbstractTree, OwnedWriteBatch, PersistMode};
 use tokio::sync::oneshot;
 
 use crate::embedded::{Options, Store};
@@ -21,6 +21,9 @@ const BATCH_BYTES: u64 = 26;
 
 /// How often a committer that waits for flushes looks whether they are done.
 const FLUSH_POLL: Duration = Duration::from_millis(2);
+
+/// Memtables of a family that may wait for their flush. With one more fjall would make writers sleep for a tenth of a second at a time.
+const SEALED_MAX: usize = 3;
 
 /// What callers ask of the committer.
 pub(super) enum Request {
@@ -110,15 +113,27 @@ impl Committer {
     /// Has full memtables flushed, or all of them when the journal has become too long.
     fn maintain(&mut self, group_bytes: u64) -> fjall::Result<()> {
         if self.journal.grow(&self.store, group_bytes) {
-            flush_soon(&self.store.keyspaces)?;
+            self.flush_soon()?;
             return self.wait_for_journal();
         }
         for (family, keyspace) in Family::ALL.into_iter().zip(&self.store.keyspaces) {
-            if keyspace.tree.active_memtable().size()
-                > memtable_bytes_max(family, self.memtable_bytes)
+            if keyspace.sealed_memtable_count() < SEALED_MAX
+                && keyspace.tree.active_memtable().size()
+                    > memtable_bytes_max(family, self.memtable_bytes)
             {
                 keyspace.rotate_memtable()?;
             }
+        }
+        Ok(())
+    }
+
+    /// Has all memtables written to tables, soon.
+    fn flush_soon(&self) -> fjall::Result<()> {
+        for keyspace in &self.store.keyspaces {
+            while keyspace.sealed_memtable_count() >= SEALED_MAX {
+                self.wait_for_workers()?;
+            }
+            keyspace.rotate_memtable()?;
         }
         Ok(())
     }
@@ -174,7 +189,7 @@ impl Committer {
     }
 
     fn flush(&self) -> fjall::Result<()> {
-        flush_soon(&self.store.keyspaces)?;
+        self.flush_soon()?;
         while self.store.keyspaces.iter().any(|keyspace| keyspace.sealed_memtable_count() > 0) {
             self.wait_for_workers()?;
         }
@@ -190,11 +205,6 @@ fn memtable_bytes_max(family: Family, memtable_bytes: u64) -> u64 {
         Family::Item | Family::Index => memtable_bytes,
         Family::Id | Family::Expiry | Family::Feed => memtable_bytes / 2,
     }
-}
-
-/// Has the memtables of all keyspaces written to tables, soon.
-fn flush_soon(keyspaces: &[Keyspace]) -> fjall::Result<()> {
-    keyspaces.iter().try_for_each(|keyspace| keyspace.rotate_memtable().map(drop))
 }
 
 /// Answers; a caller that has gone does not want to know.

@@ -1,0 +1,138 @@
+// Queries: an editor with a history, results as JSON or as a table, what they cost and how they were run.
+
+import { container, request } from "./api.js";
+import { Editor, coloured, pretty } from "./code.js";
+import { bytes, count, h, replace, save } from "./page.js";
+
+const HISTORY = "sidereal-queries";
+const HISTORY_MAX = 50;
+const PAGE = "100";
+
+/** Shows the query page of a container. */
+export function show(panel, { db, name }) {
+  const path = container(db, name);
+  const state = { rows: [], token: null, charge: 0, pages: 0, millis: 0, work: null, metrics: null, index: null, view: "json", text: "" };
+
+  const run = h("button", { class: "primary", type: "button", onclick: () => start() }, "Run");
+  const cancel = h("button", { type: "button", disabled: true, onclick: () => state.work?.abort() }, "Cancel");
+  const past = h("select", { "aria-label": "Earlier queries", onchange: () => { if (past.value) editor.value = past.value; past.value = ""; } });
+  const more = h("button", { type: "button", hidden: true, onclick: () => page() }, "Next page");
+  const keepFile = h("button", { type: "button", disabled: true, onclick: () => save(`${name}-rows.json`, `[${state.rows.join(",\n")}]\n`) }, "Save as file");
+  const summary = h("p", { class: "summary", role: "status" });
+  const problem = h("p", { class: "problem", role: "alert" });
+  const results = h("div", { class: "results", tabindex: "0", role: "region", "aria-label": "Results" });
+  const details = h("div", { class: "metrics" });
+  const view = h("div", { class: "choice", role: "group", "aria-label": "Show results as" },
+    ["json", "table"].map((kind) => h("button", {
+      type: "button", "aria-pressed": String(kind === state.view),
+      onclick: (event) => {
+        state.view = kind;
+        for (const button of event.target.parentNode.children) button.setAttribute("aria-pressed", String(button === event.target));
+        draw();
+      },
+    }, kind === "json" ? "JSON" : "Table")));
+  const editor = new Editor({ label: "Query", language: "sql", value: "SELECT * FROM c", submit: () => start() });
+  replace(panel,
+    h("div", { class: "tools" }, run, cancel, past, h("span", { class: "grow" }), h("span", { class: "muted small" }, h("kbd", {}, "Ctrl"), " ", h("kbd", {}, "Enter"), " runs")),
+    editor.element, problem,
+    h("div", { class: "tools" }, summary, h("span", { class: "grow" }), view, keepFile),
+    results, h("div", { class: "tools" }, more), details);
+  remembered();
+  editor.area.focus();
+
+  function remembered(text) {
+    let list = [];
+    try { list = JSON.parse(localStorage.getItem(HISTORY) ?? "[]"); } catch { /* Not ours: begun anew. */ }
+    if (text) {
+      list = [text, ...list.filter((other) => other !== text)].slice(0, HISTORY_MAX);
+      localStorage.setItem(HISTORY, JSON.stringify(list));
+    }
+    replace(past, h("option", { value: "" }, "History"), list.map((query) => h("option", { value: query }, query.replace(/\s+/g, " ").slice(0, 90))));
+  }
+
+  async function start() {
+    state.work?.abort();
+    Object.assign(state, { rows: [], token: null, charge: 0, pages: 0, millis: 0, metrics: null, index: null, text: editor.value });
+    remembered(editor.value.trim());
+    await page();
+  }
+
+  async function page() {
+    const work = state.work = new AbortController();
+    run.disabled = true;
+    more.disabled = true;
+    cancel.disabled = false;
+    problem.textContent = "";
+    const headers = {
+      "content-type": "application/query+json", "x-ms-documentdb-isquery": "true", "x-ms-documentdb-query-enablecrosspartition": "true",
+      "x-ms-max-item-count": PAGE, "x-ms-documentdb-populatequerymetrics": "true", "x-ms-cosmos-populateindexmetrics": "true",
+    };
+    if (state.token) headers["x-ms-continuation"] = state.token;
+    const begun = performance.now();
+    try {
+      const answer = await request("POST", [...path, "docs"], { headers, body: JSON.stringify({ query: state.text, parameters: [] }), signal: work.signal });
+      const body = JSON.parse(answer.text);
+      state.rows.push(...body.Documents.map((row) => JSON.stringify(row)));
+      state.token = answer.headers.get("x-ms-continuation");
+      state.charge += Number(answer.headers.get("x-ms-request-charge") ?? 0);
+      state.pages += 1;
+      state.metrics = answer.headers.get("x-ms-documentdb-query-metrics") ?? state.metrics;
+      state.index = answer.headers.get("x-ms-cosmos-index-utilization") ?? state.index;
+    } catch (error) {
+      problem.textContent = error.name === "AbortError" ? "Cancelled." : error.message;
+    } finally {
+      state.millis += performance.now() - begun;
+      if (state.work === work) { run.disabled = false; cancel.disabled = true; more.disabled = false; }
+    }
+    draw();
+  }
+
+  function draw() {
+    const size = state.rows.reduce((sum, row) => sum + row.length, 0);
+    summary.textContent = state.pages ? `${count(state.rows.length)} row${state.rows.length === 1 ? "" : "s"}${state.token ? ", more to come" : ""} · ${state.charge.toFixed(2)} RU · ${Math.round(state.millis)} ms · ${bytes(size)}` : "";
+    more.hidden = !state.token;
+    keepFile.disabled = !state.rows.length;
+    replace(results, !state.pages ? null : state.view === "json" ? asJson() : asTable());
+    replace(details, metrics(), index());
+  }
+
+  function asJson() {
+    return h("pre", { class: "code" }, coloured(state.rows.map((row) => pretty(row)).join("\n")));
+  }
+
+  function asTable() {
+    const rows = state.rows.map((row) => JSON.parse(row));
+    const names = [];
+    for (const row of rows) {
+      for (const name of row !== null && typeof row === "object" && !Array.isArray(row) ? Object.keys(row) : ["(value)"]) {
+        if (!names.includes(name) && names.length < 40) names.push(name);
+      }
+    }
+    const shown = names.filter((name) => !["_rid", "_self", "_attachments"].includes(name));
+    const cell = (row, name) => {
+      const value = row !== null && typeof row === "object" && !Array.isArray(row) ? row[name] : name === "(value)" ? row : undefined;
+      if (value === undefined) return h("td", { class: "muted" }, "");
+      const text = typeof value === "string" ? value : JSON.stringify(value);
+      return h("td", { class: typeof value === "number" ? "number" : null, title: text.slice(0, 400) }, h("bdi", {}, text.length > 120 ? text.slice(0, 120) + "…" : text));
+    };
+    return h("table", { class: "grid-table" },
+      h("thead", {}, h("tr", {}, shown.map((name) => h("th", { scope: "col" }, h("bdi", {}, name))))),
+      h("tbody", {}, rows.map((row) => h("tr", {}, shown.map((name) => cell(row, name))))));
+  }
+
+  function metrics() {
+    if (!state.metrics) return null;
+    const pairs = state.metrics.split(";").map((pair) => pair.split("=")).filter(([name]) => name);
+    return h("details", {}, h("summary", {}, "Query metrics"), h("dl", {}, pairs.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])));
+  }
+
+  function index() {
+    if (!state.index) return null;
+    let text = state.index;
+    try {
+      const plain = text.trim().startsWith("{") ? text : decodeURIComponent(escape(atob(text)));
+      text = pretty(plain);
+    } catch { /* Shown as it came. */ }
+    return h("details", {}, h("summary", {}, "Index use and advice"), h("pre", { class: "code" }, coloured(text)));
+  }
+}
