@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 
 use crate::call::{Call, Intent};
 use crate::error::{Failure, Result};
-use crate::{FrontEnd, headers, items, offers, pkranges, portal, query, resources};
+use crate::{FrontEnd, headers, items, offers, pkranges, portal, query, resources, sprocs};
 use crate::{absent, account, admin, answer::Answer, batch, changes, containers, databases};
 
 /// Answers a request whose signature and version have been checked.
@@ -106,6 +106,9 @@ pub(crate) async fn route(
         {
             let place = Place { parent: Parent::Container(db, c), kind };
             Box::pin(resources::feed(front_end, call, place)).await
+        }
+        ("POST", ["dbs", db, "colls", c, "sprocs", id]) => {
+            Box::pin(sprocs::execute(call, db, c, id)).await
         }
         ("GET" | "PUT" | "DELETE", ["dbs", db, "colls", c, word, id])
             if let Some(kind) = resources::of_container(word) =>

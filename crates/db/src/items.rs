@@ -407,7 +407,7 @@ impl Db {
     }
 
     /// Parses and validates a write. Nothing here looks at what is stored, but for an item that is named by its rid.
-    async fn prepare<'c>(
+    pub(crate) async fn prepare<'c>(
         &self,
         container: &'c Container,
         write: Write,
@@ -508,7 +508,7 @@ impl Db {
 }
 
 /// The number of the item that `id` names if it is a rid of this container and the item can be in this partition.
-fn item_number(container: &Container, partition: &Partition, id: &str) -> Option<u64> {
+pub(crate) fn item_number(container: &Container, partition: &Partition, id: &str) -> Option<u64> {
     if id.len() != 24 {
         return None;
     }

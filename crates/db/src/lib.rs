@@ -54,6 +54,7 @@ mod record;
 mod reindex;
 pub mod resources;
 mod scan;
+pub mod scripting;
 pub mod settings;
 #[cfg(test)]
 mod tests;
@@ -78,6 +79,7 @@ pub use items::{Item, Page, PageRequest, ReadOptions, Scope, Verb, Write, Writte
 pub use purge::{PurgeReport, TtlLag};
 pub use query::{QueryRequest, ResumeFilter};
 pub use resources::{Grant, Kind, Parent, Place, Resource};
+pub use scripting::{Executed, Triggers};
 pub use settings::Settings;
 pub use throughput::{Migration, Offer, Throughput, Usage};
 pub use timeline::{Due, Explanation, Forecast, Tally, Timeline};
@@ -106,6 +108,10 @@ pub struct Db {
     alarm: Arc<purge::Alarm>,
     /// Where the writers run: requests may come from other runtimes, and these may end first.
     tasks: tokio::runtime::Handle,
+    /// How many more scripts may run now.
+    script_permits: Arc<tokio::sync::Semaphore>,
+    /// The user-defined functions that queries through this handle may call.
+    functions: Option<Arc<dyn ::query::Udfs>>,
     /// The last `now` handed out, and the last one that is stored.
     now_seen: Arc<AtomicU64>,
     now_stored: Arc<AtomicU64>,

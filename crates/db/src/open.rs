@@ -59,6 +59,8 @@ impl Db {
             catalog_lock: Arc::default(),
             alarm: Arc::new(Alarm::default()),
             tasks: tokio::runtime::Handle::current(),
+            script_permits: Arc::new(tokio::sync::Semaphore::new(crate::scripting::running_max())),
+            functions: None,
             now_seen: Arc::new(AtomicU64::new(stored)),
             now_stored: Arc::new(AtomicU64::new(stored)),
         };

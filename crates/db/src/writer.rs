@@ -938,7 +938,7 @@ fn check_preconditions(op: &Prepared, record: &Record) -> Result<()> {
 }
 
 /// Appends the system properties to an item's text. Every write passes here, so nothing is formatted that can be copied.
-fn complete(
+pub(crate) fn complete(
     text: &[u8],
     container: ContainerRid,
     (partition, ordinal): (u32, u64),
