@@ -7,6 +7,7 @@
 mod api;
 mod churn;
 mod crash;
+mod feed;
 mod floor;
 mod http;
 mod items;
@@ -29,11 +30,13 @@ use crate::report::Report;
 type Scenario = fn(&Options, &mut Report) -> Result<()>;
 
 /// The scenarios by name, in the order in which `all` runs them.
-const SCENARIOS: [(&str, Scenario); 8] = [
+const SCENARIOS: [(&str, Scenario); 10] = [
     ("read", steady::read),
     ("create", steady::create),
     ("upsert", steady::upsert),
     ("mixed", steady::mixed),
+    ("batch", feed::batch),
+    ("feed", feed::feed),
     ("start", million::start),
     ("ttl-default", million::ttl_default),
     ("churn", churn::run),

@@ -19,6 +19,8 @@ commands
   create       durable creates, against the raw engine's group commit
   upsert       upserts of existing items
   mixed        reads, upserts and creates together
+  batch        100 creates in one batch, against 100 single ones on one connection
+  feed         the change feed beside creates at full rate, and from the start against a query that reads everything
   churn        inserts at full rate that expire after 10 s, with readers that look for expired items
   ttl-default  a container with 1,000,000 items: changing its default ttl, and what the next read sees
   start        time to ready, empty and after kill -9 with 1,000,000 items; idle memory and CPU
