@@ -8,7 +8,7 @@ use query::plan::{Condition, OrderPath};
 use crate::access::index_path;
 use crate::index::Composite;
 use crate::order;
-use crate::{Container, Db, QueryRequest, Result, Settings};
+use crate::{Container, Db, QueryRequest, Result, Scope, Settings};
 
 /// What a page took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,7 +64,15 @@ impl Db {
     /// Which indexes a query uses, and which would help it.
     pub fn index_use(&self, container: &Container, query: &QueryRequest) -> Result<IndexUse> {
         let compiled = self.compiled(container, query)?;
-        Ok(IndexUse::of(&container.runtime.settings(), &compiled.plan()))
+        let settings = container.runtime.settings();
+        let mut found = IndexUse::of(&settings, &compiled.plan());
+        if let Scope::Key(key) = &query.scope {
+            // A partition key is a condition like any other.
+            for path in settings.partition_key.paths.iter().take(key.0.len()) {
+                found.add_path(&settings, &query::plan::scalar_path(path.segments()));
+            }
+        }
+        Ok(found)
     }
 }
 
