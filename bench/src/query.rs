@@ -63,7 +63,7 @@ async fn create(api: &mut Api, name: &str) -> Result<String> {
             "excludedPaths": [{"path": "/notes/?"}, {"path": "/email/?"}],
         },
     });
-    api.create_defined(&definition, 10_000).await
+    api.create_defined(&definition).await
 }
 
 async fn equality(

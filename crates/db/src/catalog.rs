@@ -318,6 +318,26 @@ impl Db {
         change.replace_container(&old, settings).await
     }
 
+    /// Gives a container of documents another name within its database.
+    pub async fn rename_collection(
+        &self,
+        database: &str,
+        container: &str,
+        to: &str,
+    ) -> Result<Arc<Container>> {
+        let mut change = self.change_catalog().await;
+        let old = self.container(database, container)?;
+        let mut body = old.settings.json.clone();
+        body.insert("id".into(), to.into());
+        let settings = Settings::stored(&Value::Object(body), self.options.layouts)?;
+        let entry = change.catalog.databases.get_mut(&old.database_id).ok_or(Error::NotFound)?;
+        if entry.containers.contains_key(to) {
+            return Err(Error::Exists);
+        }
+        entry.containers.remove(container);
+        change.replace_container(&old, settings).await
+    }
+
     /// Forgets the marks of former rules in a container whose TTL is off, after what they had expired was removed.
     pub async fn forget_marks(&self, container: &Container) -> Result<()> {
         let mut change = self.change_catalog().await;

@@ -72,6 +72,11 @@ impl Container {
         &self.settings.id
     }
 
+    /// How its documents are read; `None` if its items are JSON.
+    pub fn layout(&self) -> Option<&dyn crate::documents::Layout> {
+        self.settings.layout.as_deref()
+    }
+
     /// Its `_self` link.
     pub fn self_link(&self) -> String {
         format!("dbs/{}/colls/{}/", self.rid.database, self.rid)

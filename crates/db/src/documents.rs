@@ -24,7 +24,7 @@ pub use scan::{Document, DocumentScan, Route};
 pub(crate) use upkeep::{Upkeep, UpkeepDone};
 
 /// How a front end reads its documents. Pure: the same bytes always give the same answer.
-pub trait Layout: Send + Sync + std::fmt::Debug {
+pub trait Layout: std::any::Any + Send + Sync + std::fmt::Debug {
     /// What is to be stored beside a document, or why it cannot be stored.
     fn describe(&self, body: &[u8]) -> Result<Description>;
 }

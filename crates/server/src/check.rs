@@ -11,7 +11,10 @@ pub async fn run(data: &Path) -> Result<bool> {
     ensure!(data.is_dir(), "there is no data directory {}", data.display());
     let engine = crate::open(data)?;
     let mut bar = Bar { shown: std::io::stderr().is_terminal(), percent: None };
-    let report = db::check::run(&engine, None, &mut |done, total| bar.show(done, total)).await;
+    let report = db::check::run(&engine, Some(mongo::layout::compile), &mut |done, total| {
+        bar.show(done, total)
+    })
+    .await;
     bar.clear();
     engine.close().await?;
     let report = report?;

@@ -33,7 +33,130 @@ pub enum Command {
         #[arg(value_name = "DIR", default_value = DATA)]
         data: PathBuf,
     },
+    /// Show what expires when in a container of a running server, how far its purge is, and what another default would do
+    Ttl {
+        /// The container
+        #[arg(value_name = "DATABASE/CONTAINER")]
+        container: ContainerName,
+        /// Try out a default: seconds, -1 (on, no default) or off. Nothing is changed
+        #[arg(long, value_name = "N", allow_hyphen_values = true)]
+        default: Option<String>,
+        /// The server
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Say when and why an item of a running server expires
+    Explain {
+        /// The item
+        #[arg(value_name = "DATABASE/CONTAINER/ID")]
+        item: ItemName,
+        /// Its partition key: a text, or a JSON array [default: the id]
+        #[arg(long, value_name = "KEY")]
+        partition_key: Option<String>,
+        /// The server
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Watch a running server: requests, request units, memory, containers
+    Top {
+        /// Print once and end
+        #[arg(long)]
+        once: bool,
+        /// The server
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Write JSON lines into a container of a running server; run again, it goes on where it was stopped
+    Import {
+        /// The container
+        #[arg(value_name = "DATABASE/CONTAINER")]
+        container: ContainerName,
+        /// The file; each line is an item
+        file: PathBuf,
+        /// The server
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Write a container's items into a file of JSON lines; run again, it goes on where it was stopped
+    Export {
+        /// The container
+        #[arg(value_name = "DATABASE/CONTAINER")]
+        container: ContainerName,
+        /// The file
+        file: PathBuf,
+        /// The server
+        #[command(flatten)]
+        remote: Remote,
+    },
 }
+
+/// A container by its names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContainerName {
+    /// Its database.
+    pub database: String,
+    /// Its own.
+    pub container: String,
+}
+
+impl std::str::FromStr for ContainerName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once('/') {
+            Some((database, container)) if !database.is_empty() && !container.is_empty() => {
+                Ok(Self { database: database.to_owned(), container: container.to_owned() })
+            }
+            _ => Err("name it as DATABASE/CONTAINER".to_owned()),
+        }
+    }
+}
+
+/// An item by its names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ItemName {
+    /// Its container.
+    pub container: ContainerName,
+    /// Its id.
+    pub id: String,
+}
+
+impl std::str::FromStr for ItemName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bad = || "name it as DATABASE/CONTAINER/ID".to_owned();
+        let (database, rest) = text.split_once('/').ok_or_else(bad)?;
+        let (container, id) = rest.split_once('/').ok_or_else(bad)?;
+        if id.is_empty() {
+            return Err(bad());
+        }
+        Ok(Self { container: format!("{database}/{container}").parse()?, id: id.to_owned() })
+    }
+}
+
+/// A running server.
+#[derive(Clone, Debug, Args)]
+pub struct Remote {
+    /// Where the server is
+    #[arg(
+        long,
+        value_name = "URL",
+        default_value = "http://127.0.0.1:8081",
+        env = "SIDEREAL_ENDPOINT",
+        help_heading = "Server"
+    )]
+    pub endpoint: String,
+    /// Account key [default: the emulator's well-known key]
+    #[arg(long, env = "SIDEREAL_KEY", hide_env_values = true, help_heading = "Server")]
+    pub key: Option<String>,
+    /// Certificate (PEM) to trust for https://, as sidereal-data/tls/ca.pem
+    #[arg(long, value_name = "FILE", env = "SIDEREAL_CA", help_heading = "Server")]
+    pub ca: Option<PathBuf>,
+}
+
+/// The port of the service's API for MongoDB, and of the official emulator's.
+const MONGO_PORT: u16 = 10255;
 
 const DATA: &str = "./sidereal-data";
 
@@ -50,6 +173,10 @@ pub struct Serve {
     /// Port for HTTPS and HTTP, told apart by the first byte; 0 takes any that is free and prints it
     #[arg(long, default_value_t = 8081, help_heading = "Network")]
     pub port: u16,
+    /// Port for MongoDB drivers, TLS and plain, told apart by the first byte; 0 takes any that is free and prints it [default: 10255, or 0
+    /// with --port 0]
+    #[arg(long, value_name = "PORT", help_heading = "Network")]
+    pub mongo_port: Option<u16>,
     /// Address to listen on; beyond this machine only with a key of your own [default: 127.0.0.1 and ::1]
     #[arg(long, value_name = "ADDRESS", help_heading = "Network")]
     pub listen: Option<IpAddr>,
@@ -104,6 +231,12 @@ pub struct Serve {
     /// expire a ninety-day session in a millisecond
     #[arg(long, value_enum, default_value_t = ClockKind::System, help_heading = "Behaviour")]
     pub clock: ClockKind,
+    /// Let MongoDB clients in without a key; on this machine only
+    #[arg(long, help_heading = "Keys")]
+    pub no_auth: bool,
+    /// Refuse what the service's API for MongoDB refuses where Sidereal can do it: TTL indexes on other fields than _ts
+    #[arg(long, help_heading = "Behaviour")]
+    pub mongo_strict_cosmos: bool,
     /// How many partitions a new container has [default: one for each 10,000 RU/s of its throughput]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100), help_heading = "Behaviour")]
     pub partitions: Option<u32>,
@@ -140,15 +273,48 @@ impl Serve {
         }
     }
 
-    /// The account's keys, and a hint at the first that is safe to print.
-    pub fn keys(&self) -> Result<(Keys, String)> {
+    /// Where MongoDB drivers find the server; whoever wants any port for the one gets any for the other.
+    pub fn mongo_port(&self) -> u16 {
+        self.mongo_port.unwrap_or(if self.port == 0 { 0 } else { MONGO_PORT })
+    }
+
+    /// The keys as MongoDB's passwords; `None` if none is asked for.
+    pub fn mongo_keys(&self) -> Result<Option<mongo::Keys>> {
+        if self.no_auth {
+            if let Some(address) = self.listen
+                && !address.to_canonical().is_loopback()
+            {
+                bail!(
+                    "refusing to listen on {address} with --no-auth: everybody could read and write. Leave out one of the two."
+                );
+            }
+            return Ok(None);
+        }
+        let mut keys = vec![(self.primary_key()?, mongo::Access::Full)];
+        for (key, access) in [
+            (&self.secondary_key, mongo::Access::Full),
+            (&self.read_only_key, mongo::Access::ReadOnly),
+            (&self.secondary_read_only_key, mongo::Access::ReadOnly),
+        ] {
+            keys.extend(key.as_ref().map(|key| (key.trim().to_owned(), access)));
+        }
+        Ok(Some(mongo::Keys::new(keys)))
+    }
+
+    fn primary_key(&self) -> Result<String> {
         let primary = match (&self.key, &self.key_file) {
             (Some(key), _) => key.clone(),
             (None, Some(file)) => std::fs::read_to_string(file)
                 .with_context(|| format!("cannot read the key file {}", file.display()))?,
             (None, None) => WELL_KNOWN_KEY.to_owned(),
         };
-        let primary = primary.trim();
+        Ok(primary.trim().to_owned())
+    }
+
+    /// The account's keys, and a hint at the first that is safe to print.
+    pub fn keys(&self) -> Result<(Keys, String)> {
+        let primary = self.primary_key()?;
+        let primary = primary.as_str();
         let mut keys = Keys::new(primary)?;
         for (key, access) in [
             (&self.secondary_key, Access::Full),
@@ -199,12 +365,36 @@ mod tests {
     }
 
     #[test]
+    fn names_have_their_parts() {
+        let item: ItemName = "d/c/a/b".parse().expect("an id may have a slash");
+        assert_eq!((item.container.container.as_str(), item.id.as_str()), ("c", "a/b"));
+        assert!("d".parse::<ContainerName>().is_err());
+        assert!("d/c".parse::<ItemName>().is_err());
+        assert!("d//x".parse::<ItemName>().is_err());
+    }
+
+    #[test]
     fn serving_is_the_default() {
         assert_eq!(serve(&["--port", "1"]).port, 1);
         assert_eq!(serve(&["serve", "--port", "1"]).port, 1);
         assert_eq!(serve(&[]).port, 8081);
         assert!(Cli::try_parse_from(["sidereal", "--in-memory", "--data", "x"]).is_err());
         assert!(Cli::try_parse_from(["sidereal", "--tls-cert", "x"]).is_err());
+    }
+
+    #[test]
+    fn the_mongodb_port_follows_the_other_to_any() {
+        assert_eq!(serve(&[]).mongo_port(), 10255);
+        assert_eq!(serve(&["--port", "0"]).mongo_port(), 0);
+        assert_eq!(serve(&["--port", "0", "--mongo-port", "27017"]).mongo_port(), 27017);
+    }
+
+    #[test]
+    fn without_keys_only_on_this_machine() {
+        assert!(serve(&["--no-auth"]).mongo_keys().unwrap().is_none());
+        assert!(serve(&["--no-auth", "--listen", "127.0.0.2"]).mongo_keys().is_ok());
+        assert!(serve(&["--no-auth", "--listen", "0.0.0.0", "--key", KEY]).mongo_keys().is_err());
+        assert!(serve(&[]).mongo_keys().unwrap().is_some());
     }
 
     #[test]

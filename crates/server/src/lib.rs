@@ -23,7 +23,10 @@ pub mod certificate;
 pub mod check;
 pub mod config;
 pub mod guard;
+pub mod insight;
 pub mod logger;
+pub mod remote;
+pub mod transfer;
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -58,7 +61,7 @@ pub async fn serve(config: &Serve, stop: watch::Receiver<bool>) -> Result<()> {
         ClockKind::Virtual => Arc::new(VirtualClock::running()),
     };
     let (throttle, partitions) = (config.throttle, config.partitions);
-    let options = db::Options { throttle, partitions, ..db::Options::default() };
+    let options = db::Options { throttle, partitions, layouts: Some(mongo::layout::compile) };
     let db = Db::open(Arc::new(guarded), clock, options).await?;
     let identity = match (&config.tls_cert, &config.tls_key) {
         (Some(chain), Some(key)) => Identity::load(chain, key)?,
@@ -73,14 +76,24 @@ pub async fn serve(config: &Serve, stop: watch::Receiver<bool>) -> Result<()> {
     let listeners = bind(config, &identity, &front_end).await?;
     let sampling = tokio::spawn(keep_sampling(front_end.clone()));
     let address = listeners[0].address()?;
-    announce(config, &identity, &key_hint, address);
+    let options = mongo::Options { strict_cosmos: config.mongo_strict_cosmos };
+    let mongo = Arc::new(mongo::FrontEnd::new(db.clone(), config.mongo_keys()?, options));
+    mongo.resume().await.context("cannot finish building MongoDB indexes")?;
+    let mongo_listeners = bind_mongo(config, &identity, &mongo).await?;
+    let mongo_address = mongo_listeners.first().map(mongo::Listener::address).transpose()?;
+    announce(config, &identity, &key_hint, (address, mongo_address));
 
     let purging = tokio::spawn(keep_purging(db.clone()));
     let serving = listeners.into_iter().map(|listener| {
         let (stop, failed) = (stop.clone(), failed.clone());
         tokio::spawn(listener.serve(either(stop, failed)))
     });
-    for serving in serving.collect::<Vec<_>>() {
+    let mut all = serving.collect::<Vec<_>>();
+    all.extend(mongo_listeners.into_iter().map(|listener| {
+        let (stop, failed) = (stop.clone(), failed.clone());
+        tokio::spawn(listener.serve(either(stop, failed)))
+    }));
+    for serving in all {
         serving.await.context("the listener has ended")?;
     }
     purging.abort();
@@ -147,6 +160,38 @@ async fn bind(
     Ok(listeners)
 }
 
+/// Listens for MongoDB drivers. A default port that is taken is no reason not to serve the rest.
+async fn bind_mongo(
+    config: &Serve,
+    identity: &Identity,
+    front_end: &Arc<mongo::FrontEnd>,
+) -> Result<Vec<mongo::Listener>> {
+    let mut listeners: Vec<mongo::Listener> = Vec::new();
+    for ip in config.addresses() {
+        let port = match listeners.first() {
+            None => config.mongo_port(),
+            Some(first) => first.address()?.port(),
+        };
+        let address = SocketAddr::new(ip, port);
+        let tls = Some(identity.tls.clone());
+        let limits = mongo::Limits::default();
+        match mongo::Listener::bind(address, tls, front_end.clone(), limits).await {
+            Ok(listener) => listeners.push(listener),
+            Err(error) if listeners.is_empty() && config.mongo_port.is_some() => {
+                return Err(cannot_bind(address, &error).context("for MongoDB (--mongo-port)"));
+            }
+            Err(error) if listeners.is_empty() => {
+                log::warn!(
+                    "MongoDB drivers are not served: {error}, at {address}. Choose another port with --mongo-port."
+                );
+                return Ok(listeners);
+            }
+            Err(error) => log::info!("not listening for MongoDB on {address}: {error}"),
+        }
+    }
+    Ok(listeners)
+}
+
 fn cannot_bind(address: SocketAddr, error: &std::io::Error) -> anyhow::Error {
     match error.kind() {
         std::io::ErrorKind::AddrInUse => anyhow!(
@@ -168,7 +213,12 @@ fn cannot_bind(address: SocketAddr, error: &std::io::Error) -> anyhow::Error {
 }
 
 /// Tells the user where the server is and how to use it.
-fn announce(config: &Serve, identity: &Identity, key_hint: &str, address: SocketAddr) {
+fn announce(
+    config: &Serve,
+    identity: &Identity,
+    key_hint: &str,
+    (address, mongo): (SocketAddr, Option<SocketAddr>),
+) {
     let certificate = match (&identity.path, &identity.authority) {
         (Some(path), _) => format!(
             "{} (made here; clients trust it with NODE_EXTRA_CA_CERTS, REQUESTS_CA_BUNDLE or SSL_CERT_FILE set to this path)",
@@ -190,9 +240,16 @@ fn announce(config: &Serve, identity: &Identity, key_hint: &str, address: Socket
         ClockKind::System => "the machine's",
         ClockKind::Virtual => "virtual (POST /_admin/clock moves it)",
     };
+    let mongo = match (mongo, config.no_auth) {
+        (None, _) => "not served: its port is taken (see --mongo-port)".to_owned(),
+        (Some(mongo), true) => format!("mongodb://{mongo}/ (TLS works too; no key needed)"),
+        (Some(mongo), false) => {
+            format!("mongodb://{mongo}/ (TLS works too; any user name, the key as password)")
+        }
+    };
     let text = format!(
         "Sidereal {} is ready at https://{address}/ (http:// works too)\n  key          {key_hint}\n  certificate  \
-         {certificate}\n  data         {data}\n  clock        {clock}\n",
+         {certificate}\n  mongodb      {mongo}\n  data         {data}\n  clock        {clock}\n",
         env!("CARGO_PKG_VERSION")
     );
     let mut out = std::io::stdout().lock();

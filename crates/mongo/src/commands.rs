@@ -1,0 +1,375 @@
+//! The command table: which function answers which command, and what all commands have in common.
+
+mod aggregate;
+mod collections;
+mod cosmos;
+mod explain;
+mod find;
+mod indexes;
+mod reading;
+mod server;
+mod write;
+
+use std::sync::Arc;
+
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
+use bytes::Bytes;
+use db::{Container, Db, RequestCharge};
+
+use crate::FrontEnd;
+use crate::auth::Access;
+use crate::connection::{LastCharge, State};
+use crate::error::{Refusal, Result};
+use crate::language::collation::Collation;
+use crate::language::vars::Vars;
+use crate::options::{Fields, documents_of, missing};
+use crate::wire::Request;
+
+pub(crate) use aggregate::Running;
+pub(crate) use indexes::resume;
+pub(crate) use reading::Search;
+
+/// A command in the making.
+pub(crate) struct Call<'a> {
+    pub front_end: &'a FrontEnd,
+    pub state: &'a mut State,
+    /// Its name, as it was sent.
+    pub name: &'a str,
+    /// The value beside its name: most often a collection.
+    pub target: RawBsonRef<'a>,
+    pub database: &'a str,
+    pub body: &'a RawDocument,
+    pub sequences: &'a [(String, Vec<Bytes>)],
+    pub charge: RequestCharge,
+}
+
+/// What a command needs from its client.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Need {
+    /// Nothing: it is how a client logs in.
+    Nothing,
+    /// Any key.
+    Read,
+    /// A key that may write.
+    Write,
+}
+
+/// Answers a command, whatever it is.
+pub(crate) async fn run(
+    front_end: &FrontEnd,
+    state: &mut State,
+    request: &Request,
+) -> RawDocumentBuf {
+    let started = front_end.db.clock().stopwatch();
+    let body = request.document();
+    let mut command = String::new();
+    let reply = match Call::new(front_end, state, request, body) {
+        Err(refusal) => refusal.to_reply(),
+        Ok(mut call) => {
+            command = call.name.to_owned();
+            let result = call.run().await;
+            let charge = call.charge;
+            if !matches!(command.as_str(), "getLastRequestStatistics" | "hello" | "ismaster") {
+                let spent = front_end.db.clock().stopwatch().saturating_sub(started);
+                let millis = spent.as_secs_f64() * 1_000.0;
+                state.last_charge =
+                    LastCharge { command: command.clone(), charge: charge.0, millis };
+            }
+            result.unwrap_or_else(|refusal| refusal.to_reply())
+        }
+    };
+    log::trace!("{command}: {} bytes", reply.as_bytes().len());
+    reply
+}
+
+impl<'a> Call<'a> {
+    fn new(
+        front_end: &'a FrontEnd,
+        state: &'a mut State,
+        request: &'a Request,
+        body: &'a RawDocument,
+    ) -> Result<Self> {
+        let (name, target) = body
+            .iter()
+            .next()
+            .transpose()?
+            .ok_or_else(|| Refusal::new(59, "A command has at least its name."))?;
+        let fields = Fields(body);
+        let database = match (&request.namespace, fields.text("$db")?) {
+            (_, Some(database)) => database,
+            (Some(database), None) => database,
+            (None, None) => return Err(missing("$db")),
+        };
+        check_database_name(database)?;
+        Ok(Self {
+            front_end,
+            state,
+            name: name.as_str(),
+            target,
+            database,
+            body,
+            sequences: &request.sequences,
+            charge: RequestCharge::default(),
+        })
+    }
+
+    async fn run(&mut self) -> Result<RawDocumentBuf> {
+        let need = self.need();
+        match (need, self.state.access) {
+            (Need::Nothing, _) | (_, Some(Access::Full)) => {}
+            (Need::Read, Some(Access::ReadOnly)) => {}
+            (_, Some(Access::ReadOnly)) => {
+                return Err(Refusal::new(
+                    13,
+                    format!(
+                        "not authorized on {} to execute command {}: the key is read-only",
+                        self.database, self.name
+                    ),
+                ));
+            }
+            (_, None) => {
+                return Err(Refusal::new(
+                    13,
+                    format!("Command {} requires authentication", self.name),
+                ));
+            }
+        }
+        self.check_api_version()?;
+        let retried = self.retryable_write()?;
+        if let Some((session, number)) = &retried
+            && let Some(reply) = self.front_end.sessions.answered(session, *number)
+        {
+            return Ok(reply);
+        }
+        let reply = self.dispatch().await?;
+        if let Some((session, number)) = retried {
+            let now = self.db().clock().elapsed();
+            self.front_end.sessions.remember(&session, number, &reply, now);
+        }
+        Ok(reply)
+    }
+
+    /// The table.
+    async fn dispatch(&mut self) -> Result<RawDocumentBuf> {
+        match self.name {
+            "hello" => server::hello(self, false),
+            "isMaster" | "ismaster" => server::hello(self, true),
+            "saslStart" => server::sasl_start(self),
+            "saslContinue" => server::sasl_continue(self),
+            "logout" => server::logout(self),
+            "ping" => Ok(ok()),
+            "buildInfo" | "buildinfo" => server::build_info(),
+            "whatsmyuri" => server::whatsmyuri(self),
+            "hostInfo" => server::host_info(),
+            "getCmdLineOpts" => server::command_line(),
+            "getParameter" => server::parameters(self),
+            "setParameter" => server::set_parameter(),
+            "getLog" => server::log(self),
+            "serverStatus" => server::status(self),
+            "connectionStatus" => server::connection_status(self),
+            "currentOp" => server::current_operations(),
+            "listCommands" => server::list_commands(),
+            "replSetGetStatus" => server::replica_set_status(self),
+            "usersInfo" => Ok(rawdoc! {"users": [], "ok": 1.0}),
+            "rolesInfo" => Ok(rawdoc! {"roles": [], "ok": 1.0}),
+            "startSession" => server::start_session(),
+            "endSessions" | "killSessions" => server::end_sessions(self),
+            "refreshSessions"
+            | "killAllSessions"
+            | "killAllSessionsByPattern"
+            | "fsync"
+            | "getLastError"
+            | "getlasterror" => Ok(ok()),
+
+            "find" => find::find(self).await,
+            "getMore" => find::get_more(self).await,
+            "killCursors" => find::kill_cursors(self),
+            "count" => find::count(self).await,
+            "distinct" => find::distinct(self).await,
+            "aggregate" => aggregate::aggregate(self).await,
+            "explain" => explain::explain(self).await,
+
+            "insert" => write::insert(self).await,
+            "update" => write::update(self).await,
+            "delete" => write::delete(self).await,
+            "findAndModify" | "findandmodify" => write::find_and_modify(self).await,
+
+            "create" => collections::create(self).await,
+            "drop" => collections::drop_collection(self).await,
+            "dropDatabase" => collections::drop_database(self).await,
+            "collMod" => collections::modify(self).await,
+            "renameCollection" => collections::rename(self).await,
+            "listCollections" => collections::list(self),
+            "listDatabases" => collections::list_databases(self),
+            "collStats" | "collstats" => collections::statistics(self),
+            "dbStats" | "dbstats" => collections::database_statistics(self),
+            "dataSize" | "datasize" => collections::data_size(self),
+            "validate" => collections::validate(self).await,
+
+            "createIndexes" => indexes::create(self).await,
+            "dropIndexes" | "deleteIndexes" => indexes::drop_indexes(self).await,
+            "listIndexes" => indexes::list(self),
+            "reIndex" => indexes::rebuild(self).await,
+
+            "customAction" => cosmos::custom_action(self).await,
+            "getLastRequestStatistics" => cosmos::statistics(self),
+            "shardCollection" => cosmos::shard_collection(self).await,
+
+            "eval"
+            | "mapReduce"
+            | "mapreduce"
+            | "copydb"
+            | "cloneCollectionAsCapped"
+            | "convertToCapped"
+            | "parallelCollectionScan"
+            | "profile"
+            | "top"
+            | "connPoolStats"
+            | "dbHash"
+            | "killOp"
+            | "features"
+            | "group"
+            | "geoNear"
+            | "geoSearch" => Err(Refusal::new(115, format!("Command {} not supported", self.name))),
+            _ => Err(Refusal::new(59, format!("no such command: '{}'", self.name))),
+        }
+    }
+
+    fn need(&self) -> Need {
+        match self.name {
+            "hello" | "isMaster" | "ismaster" | "saslStart" | "saslContinue" | "logout"
+            | "ping" | "buildInfo" | "buildinfo" | "whatsmyuri" | "getnonce"
+            | "connectionStatus" => Need::Nothing,
+            "insert" | "update" | "delete" | "findAndModify" | "findandmodify" | "create"
+            | "drop" | "dropDatabase" | "collMod" | "renameCollection" | "createIndexes"
+            | "dropIndexes" | "deleteIndexes" | "reIndex" | "shardCollection" => Need::Write,
+            "customAction" => match self.target.as_str() {
+                Some(action) if action.starts_with("Get") => Need::Read,
+                _ => Need::Write,
+            },
+            // `$out` and `$merge` ask for themselves.
+            _ => Need::Read,
+        }
+    }
+
+    /// Only version 1 of the stable API is known.
+    fn check_api_version(&self) -> Result<()> {
+        match self.fields().text("apiVersion")? {
+            None | Some("1") => Ok(()),
+            Some(other) => {
+                Err(Refusal::new(322, format!("API version must be \"1\", not \"{other}\"")))
+            }
+        }
+    }
+
+    /// The session and number of a write that may be sent again.
+    fn retryable_write(&self) -> Result<Option<(Vec<u8>, i64)>> {
+        let writes = matches!(self.name, "insert" | "update" | "delete" | "findAndModify");
+        let fields = self.fields();
+        let number =
+            fields.int("txnNumber")?.filter(|_| writes && fields.get("autocommit").is_none());
+        let session = fields.document("lsid")?.map(|session| session.as_bytes().to_vec());
+        Ok(session.zip(number))
+    }
+
+    pub fn fields(&self) -> Fields<'a> {
+        Fields(self.body)
+    }
+
+    pub fn db(&self) -> &'a Db {
+        &self.front_end.db
+    }
+
+    /// The collection that the command names.
+    pub fn collection_name(&self) -> Result<&'a str> {
+        let name = self.target.as_str().ok_or_else(|| {
+            Refusal::new(
+                73,
+                format!("collection name has invalid type {:?}", self.target.element_type()),
+            )
+        })?;
+        check_collection_name(self.database, name)?;
+        Ok(name)
+    }
+
+    /// `database.collection`.
+    pub fn namespace(&self, collection: &str) -> String {
+        format!("{}.{collection}", self.database)
+    }
+
+    /// The container of a collection; `None` if there is none.
+    pub fn find_container(&self, collection: &str) -> Result<Option<Arc<Container>>> {
+        container(self.db(), self.database, collection)
+    }
+
+    /// What surrounds filters, updates and stages of this command.
+    pub fn vars(&self) -> Result<Vars> {
+        let fields = self.fields();
+        let mut vars = Vars::new(self.now());
+        if let Some(collation) = fields.document("collation")? {
+            vars.collation = Collation::parse(collation)?;
+        }
+        if let Some(variables) = fields.document("let")? {
+            vars.variables = aggregate::evaluate_let(variables, &vars)?;
+        }
+        Ok(vars)
+    }
+
+    /// The moment of this command.
+    pub fn now(&self) -> bson::DateTime {
+        let secs = self.db().clock().now().0;
+        bson::DateTime::from_millis(secs.cast_signed().saturating_mul(1_000))
+    }
+
+    /// Documents that come beside the body or in it.
+    pub fn documents(&self, name: &str) -> Result<Vec<Bytes>> {
+        if let Some((_, documents)) = self.sequences.iter().find(|(found, _)| found == name) {
+            return Ok(documents.clone());
+        }
+        let array = self.fields().array(name)?.ok_or_else(|| missing(name))?;
+        documents_of(name, array)
+    }
+}
+
+/// The container of a collection; `None` if there is none. One that holds JSON is refused.
+pub(crate) fn container(
+    db: &Db,
+    database: &str,
+    collection: &str,
+) -> Result<Option<Arc<Container>>> {
+    match db.container(database, collection) {
+        Ok(container) if container.layout().is_some() => Ok(Some(container)),
+        Ok(_) => Err(Refusal::new(
+            166,
+            format!(
+                "{database}.{collection} is a container of the NoSQL API: use it through the NoSQL endpoint, or give the collection another name."
+            ),
+        )),
+        Err(db::Error::NotFound | db::Error::OwnerNotFound) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// `{ok: 1}`.
+pub(crate) fn ok() -> RawDocumentBuf {
+    rawdoc! {"ok": 1.0}
+}
+
+fn check_database_name(name: &str) -> Result<()> {
+    let bad = |c: char| matches!(c, '/' | '\\' | '.' | ' ' | '"' | '$' | '\0' | '?' | '#');
+    if name.is_empty() || name.len() > 63 || name.chars().any(bad) && name != "$external" {
+        return Err(Refusal::new(73, format!("Invalid database name: '{name}'")));
+    }
+    Ok(())
+}
+
+fn check_collection_name(database: &str, name: &str) -> Result<()> {
+    let bad = name.is_empty()
+        || name.starts_with('.')
+        || name.contains(['\0', '$', '/', '\\', '?', '#'])
+        || name.len() + database.len() > 254;
+    match bad && !name.starts_with("$cmd") {
+        true => Err(Refusal::new(73, format!("Invalid namespace specified '{database}.{name}'"))),
+        false => Ok(()),
+    }
+}

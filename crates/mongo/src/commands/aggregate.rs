@@ -1,0 +1,225 @@
+//! aggregate: feeds stages with documents, and writes where `$out` and `$merge` say.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+
+use bson::{Document, RawBsonRef, RawDocument, RawDocumentBuf};
+use bytes::Bytes;
+use db::Db;
+use db::documents::Route;
+
+use super::Call;
+use super::reading::{self, Matches};
+use crate::cursors::{self, BATCH_BYTES_MAX, Batch, Cursor, FIRST_BATCH, Source};
+use crate::error::{Refusal, Result};
+use crate::language::aggregate::{Foreign, Output, Pipeline, Step};
+use crate::language::filter::Filter;
+use crate::language::vars::Vars;
+use crate::options::{Fields, missing};
+
+/// Stages at work.
+pub(crate) struct Running {
+    database: String,
+    pipeline: Pipeline,
+    matches: Option<Matches>,
+    /// A result that did not fit into the last batch.
+    held: VecDeque<Bytes>,
+    done: bool,
+}
+
+impl Running {
+    fn open(
+        db: &Db,
+        database: &str,
+        collection: Option<&str>,
+        pipeline: Pipeline,
+        collated: bool,
+    ) -> Result<Self> {
+        let container = match collection.filter(|_| pipeline.takes_input()) {
+            Some(collection) => super::container(db, database, collection)?,
+            None => None,
+        };
+        let empty = RawDocumentBuf::new();
+        let matches = match container {
+            None => None,
+            Some(container) => {
+                let everything = Filter::parse(&empty, &Vars::new(bson::DateTime::from_millis(0)))?;
+                let filter = pipeline.source_filter().cloned().unwrap_or(everything);
+                let route = match reading::plan(&container, &filter, &empty, None, (None, collated))
+                {
+                    Ok(plan) => plan.route,
+                    Err(_) => Route::All,
+                };
+                Some(Matches::open(db, container, filter, route))
+            }
+        };
+        let database = database.to_owned();
+        Ok(Self { database, pipeline, matches, held: VecDeque::new(), done: false })
+    }
+
+    /// The next result.
+    async fn one(&mut self, db: &Db) -> Result<Option<Bytes>> {
+        if let Some(held) = self.held.pop_front() {
+            return Ok(Some(held));
+        }
+        loop {
+            match self.pipeline.step()? {
+                Step::Document(document) => return Ok(Some(document.into_bytes().into())),
+                Step::Done => {
+                    self.done = true;
+                    return Ok(None);
+                }
+                Step::Input => {
+                    let next = match &mut self.matches {
+                        Some(matches) => matches.next(db).await?,
+                        None => None,
+                    };
+                    match next {
+                        Some(found) => {
+                            self.pipeline.feed(RawDocument::from_bytes(&found.body)?.to_owned())
+                        }
+                        None => self.pipeline.end(),
+                    }
+                }
+                Step::Foreign(foreign) => {
+                    let documents = other(db, &self.database, foreign).await?;
+                    self.pipeline.supply(documents);
+                }
+            }
+        }
+    }
+
+    /// The next results.
+    pub async fn next(&mut self, db: &Db, rows_max: usize) -> Result<Batch> {
+        let (mut batch, mut bytes) = (Batch::default(), 0);
+        while batch.rows.len() < rows_max {
+            let Some(row) = self.one(db).await? else {
+                batch.done = true;
+                return Ok(batch);
+            };
+            if bytes + row.len() > BATCH_BYTES_MAX && !batch.rows.is_empty() {
+                self.held.push_front(row);
+                return Ok(batch);
+            }
+            bytes += row.len();
+            batch.rows.push(row);
+        }
+        batch.done = self.done;
+        Ok(batch)
+    }
+
+    fn charge(&self) -> db::RequestCharge {
+        self.matches.as_ref().map(Matches::charge).unwrap_or_default()
+    }
+}
+
+/// The results of another pipeline.
+fn other<'a>(
+    db: &'a Db,
+    database: &'a str,
+    foreign: Foreign,
+) -> Pin<Box<dyn Future<Output = Result<Vec<RawDocumentBuf>>> + Send + 'a>> {
+    Box::pin(async move {
+        let stages: Vec<RawBsonRef<'_>> =
+            foreign.stages.iter().map(|stage| RawBsonRef::Document(stage)).collect();
+        let pipeline = Pipeline::parse(&stages, &foreign.vars)?;
+        let database = foreign.database.as_deref().unwrap_or(database);
+        let collated = foreign.vars.collation.is_some();
+        let mut running =
+            Running::open(db, database, foreign.collection.as_deref(), pipeline, collated)?;
+        let mut documents = Vec::new();
+        let mut bytes = 0;
+        while let Some(row) = running.one(db).await? {
+            bytes += row.len();
+            if bytes > foreign.vars.memory_bytes_max {
+                return Err(Refusal::new(
+                    4568,
+                    format!(
+                        "Total size of documents in a joined pipeline exceeds {} bytes",
+                        foreign.vars.memory_bytes_max
+                    ),
+                ));
+            }
+            documents.push(RawDocument::from_bytes(&row)?.to_owned());
+        }
+        Ok(documents)
+    })
+}
+
+pub async fn aggregate(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
+    let fields = call.fields();
+    let collection = match call.target {
+        RawBsonRef::String(_) => Some(call.collection_name()?),
+        _ => None,
+    };
+    let array = fields.array("pipeline")?.ok_or_else(|| missing("pipeline"))?;
+    let mut stages = Vec::new();
+    for stage in array {
+        stages.push(stage?);
+    }
+    if fields.flag("explain")? {
+        return super::explain::aggregate(call, collection, &stages).await;
+    }
+    let cursor = fields.document("cursor")?.ok_or_else(|| {
+        Refusal::parse(
+            "The 'cursor' option is required, except for aggregate with the explain argument",
+        )
+    })?;
+    let size = Fields(cursor).count("batchSize")?;
+    let container = match collection {
+        Some(collection) => call.find_container(collection)?,
+        None => None,
+    };
+    let mut vars = call.vars()?;
+    call.with_default_collation(container.as_deref(), &mut vars)?;
+    let pipeline = Pipeline::parse(&stages, &vars)?;
+    let output = pipeline.output().cloned();
+    let collated = vars.collation.is_some();
+    let mut running = Running::open(call.db(), call.database, collection, pipeline, collated)?;
+    if let Some(output) = output {
+        return write_output(call, collection, running, output).await;
+    }
+    let namespace = call.namespace(collection.unwrap_or("$cmd.aggregate"));
+    let batch = running.next(call.db(), size.unwrap_or(FIRST_BATCH)).await?;
+    call.charge += running.charge();
+    if batch.done {
+        return Ok(cursors::reply(0, &namespace, true, &batch.rows));
+    }
+    let session = fields.document("lsid")?.map(|session| session.as_bytes().to_vec());
+    let source = Source::Pipeline(Box::new(running));
+    let cursor = Cursor { namespace: namespace.clone(), source, session, patient: false };
+    let number = call.front_end.cursors.open_new(cursor, call.db().clock().elapsed())?;
+    Ok(cursors::reply(number, &namespace, true, &batch.rows))
+}
+
+async fn write_output(
+    call: &mut Call<'_>,
+    collection: Option<&str>,
+    mut running: Running,
+    output: Output,
+) -> Result<RawDocumentBuf> {
+    if call.state.access != Some(crate::auth::Access::Full) {
+        return Err(Refusal::new(13, "not authorized to write: the key is read-only"));
+    }
+    let mut rows = Vec::new();
+    while let Some(row) = running.one(call.db()).await? {
+        rows.push(row);
+    }
+    super::write::output(call, rows, output).await?;
+    let namespace = call.namespace(collection.unwrap_or("$cmd.aggregate"));
+    Ok(cursors::reply(0, &namespace, true, &[]))
+}
+
+/// The values of a command's `let`.
+pub(super) fn evaluate_let(variables: &RawDocument, _vars: &Vars) -> Result<Document> {
+    Ok(variables.try_into()?)
+}
+
+/// The same where expressions look at a document.
+pub(super) fn evaluate_let_on(
+    variables: &RawDocument,
+    _row: &RawDocument,
+    vars: &Vars,
+) -> Result<Document> {
+    evaluate_let(variables, vars)
+}

@@ -1,0 +1,154 @@
+//! explain: which way a command would take.
+
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
+
+use super::Call;
+use super::reading::{self, Matches};
+use crate::error::{Refusal, Result};
+use crate::language::filter::Filter;
+use crate::language::sort::Sort;
+use crate::layout;
+use crate::options::{Fields, document};
+use crate::plan::Plan;
+
+pub async fn explain(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
+    let inner = call
+        .target
+        .as_document()
+        .ok_or_else(|| Refusal::type_mismatch("explain needs a command"))?;
+    let verbosity = call.fields().text("verbosity")?.unwrap_or("allPlansExecution");
+    if !matches!(verbosity, "queryPlanner" | "executionStats" | "allPlansExecution") {
+        return Err(Refusal::parse(
+            "verbosity string must be one of {'queryPlanner', 'executionStats', 'allPlansExecution'}",
+        ));
+    }
+    let (name, target) = inner
+        .iter()
+        .next()
+        .transpose()?
+        .ok_or_else(|| Refusal::new(59, "explain needs a command"))?;
+    let fields = Fields(inner);
+    let first = |list: &str| -> Result<Option<&RawDocument>> {
+        Ok(match fields.array(list)?.and_then(|list| list.into_iter().next()).transpose()? {
+            Some(statement) => statement.as_document(),
+            None => None,
+        })
+    };
+    let filter = match name.as_str() {
+        "find" => fields.document("filter")?,
+        "count" | "distinct" | "findAndModify" => fields.document("query")?,
+        "update" => first("updates")?.map(|one| Fields(one).document("q")).transpose()?.flatten(),
+        "delete" => first("deletes")?.map(|one| Fields(one).document("q")).transpose()?.flatten(),
+        "aggregate" => {
+            match fields.array("pipeline")?.and_then(|list| list.into_iter().next()).transpose()? {
+                Some(RawBsonRef::Document(stage)) => Fields(stage).document("$match")?,
+                _ => None,
+            }
+        }
+        other => {
+            return Err(Refusal::new(115, format!("explain does not know the command '{other}'")));
+        }
+    };
+    let collection = target.as_str().unwrap_or_default();
+    let run = verbosity != "queryPlanner";
+    report(call, collection, fields, filter, run).await
+}
+
+/// The explanation of a pipeline: of how its documents are found.
+pub(super) async fn aggregate(
+    call: &mut Call<'_>,
+    collection: Option<&str>,
+    stages: &[RawBsonRef<'_>],
+) -> Result<RawDocumentBuf> {
+    let filter = match stages.first() {
+        Some(RawBsonRef::Document(stage)) => Fields(stage).document("$match")?,
+        _ => None,
+    };
+    let fields = Fields(call.body);
+    report(call, collection.unwrap_or_default(), fields, filter, false).await
+}
+
+async fn report(
+    call: &mut Call<'_>,
+    collection: &str,
+    fields: Fields<'_>,
+    filter: Option<&RawDocument>,
+    run: bool,
+) -> Result<RawDocumentBuf> {
+    let empty = RawDocumentBuf::new();
+    let filter_document = filter.unwrap_or(&empty);
+    let mut vars = call.vars()?;
+    let container = call.find_container(collection)?;
+    call.with_default_collation(container.as_deref(), &mut vars)?;
+    let filter = Filter::parse(filter_document, &vars)?;
+    let sort = match fields.document("sort")? {
+        Some(sort) if !sort.is_empty() => Some(Sort::parse(sort, vars.collation.as_ref())?),
+        _ => None,
+    };
+    let mut winning = rawdoc! {"stage": "EOF"};
+    let mut counts = (0, 0, 0);
+    if let Some(container) = container {
+        let hint = reading::hint(fields, &container)?;
+        let how = (hint.as_deref(), vars.collation.is_some());
+        let plan = reading::plan(&container, &filter, filter_document, sort.as_ref(), how)?;
+        winning = show(&container, &plan, filter_document)?;
+        if sort.is_some() && !plan.sorted {
+            winning = rawdoc! {"stage": "SORT", "inputStage": winning};
+        }
+        if run {
+            let mut matches = Matches::open(call.db(), container, filter, plan.route);
+            while let Some(found) = matches.next(call.db()).await? {
+                document(&found.body)?;
+                counts.0 += 1;
+            }
+            let (documents, entries) = matches.looked_at();
+            (counts.1, counts.2) = (documents as i32, entries as i32);
+            call.charge += matches.charge();
+        }
+    }
+    let mut reply = rawdoc! {
+        "explainVersion": "1",
+        "queryPlanner": {
+            "namespace": call.namespace(collection), "indexFilterSet": false,
+            "parsedQuery": filter_document.to_owned(), "winningPlan": winning.clone(), "rejectedPlans": [],
+        },
+    };
+    if run {
+        reply.append(
+            bson::cstr!("executionStats"),
+            rawdoc! {
+                "executionSuccess": true, "nReturned": counts.0, "executionTimeMillis": 0,
+                "totalKeysExamined": counts.2, "totalDocsExamined": counts.1, "executionStages": winning,
+                "allPlansExecution": [],
+            },
+        );
+    }
+    reply.append(bson::cstr!("serverInfo"), rawdoc! {"host": "localhost", "port": i32::from(call.state.local.port()), "version": "7.0.0"});
+    reply.append(bson::cstr!("ok"), 1.0);
+    Ok(reply)
+}
+
+fn show(container: &db::Container, plan: &Plan, filter: &RawDocument) -> Result<RawDocumentBuf> {
+    let Some(name) = &plan.index else {
+        return Ok(
+            rawdoc! {"stage": "COLLSCAN", "filter": filter.to_owned(), "direction": "forward"},
+        );
+    };
+    if plan.point {
+        return Ok(
+            rawdoc! {"stage": "IDHACK", "indexName": name.as_str(), "keyPattern": {"_id": 1}},
+        );
+    }
+    let index = layout::of(container).and_then(|collection| collection.index(name));
+    let key = match index.and_then(|index| index.spec.get_document("key").ok()) {
+        Some(key) => RawDocumentBuf::try_from(key)?,
+        None => rawdoc! {"_id": 1},
+    };
+    let flag = |read: fn(&layout::Index) -> bool| index.is_some_and(read);
+    let scan = rawdoc! {
+        "stage": "IXSCAN", "keyPattern": key, "indexName": name.as_str(),
+        "isUnique": flag(|index| index.unique), "isSparse": flag(|index| index.sparse),
+        "isPartial": flag(|index| index.partial.is_some()), "indexVersion": 2, "direction": "forward",
+    };
+    Ok(rawdoc! {"stage": "FETCH", "filter": filter.to_owned(), "inputStage": scan})
+}

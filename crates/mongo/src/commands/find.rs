@@ -1,0 +1,222 @@
+//! find, getMore, killCursors, count, distinct.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use bson::{RawArrayBuf, RawBson, RawDocumentBuf, rawdoc};
+
+use super::Call;
+use super::reading::{self, Matches, Search, SearchOptions};
+use crate::cursors::{self, Cursor, FIRST_BATCH, Source};
+use crate::error::{Refusal, Result};
+use crate::language::filter::Filter;
+use crate::language::keycode;
+use crate::language::path::{Leaf, Path};
+use crate::language::projection::Projection;
+use crate::language::sort::Sort;
+use crate::options::{document, missing};
+
+pub async fn find(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
+    let collection = call.collection_name()?;
+    let fields = call.fields();
+    let namespace = call.namespace(collection);
+    let container = call.find_container(collection)?;
+    let mut vars = call.vars()?;
+    call.with_default_collation(container.as_deref(), &mut vars)?;
+    let empty = RawDocumentBuf::new();
+    let filter_document = fields.document("filter")?.unwrap_or(&empty);
+    let filter = Filter::parse(filter_document, &vars)?;
+    let sort = match fields.document("sort")? {
+        Some(sort) if !sort.is_empty() => Some(Sort::parse(sort, vars.collation.as_ref())?),
+        _ => None,
+    };
+    let projection = match fields.document("projection")? {
+        Some(projection) if !projection.is_empty() => Some(Projection::parse(projection, &vars)?),
+        _ => None,
+    };
+    let skip = fields.count("skip")?.unwrap_or(0);
+    // Old drivers say by a negative limit that there shall be one batch.
+    let limit = fields.int("limit")?.filter(|limit| *limit != 0);
+    let single = fields.flag("singleBatch")? || limit.is_some_and(|limit| limit < 0);
+    let limit = limit.map(|limit| limit.unsigned_abs() as usize);
+    let batch_size = fields.count("batchSize")?;
+    if fields.flag("tailable")? {
+        return Err(Refusal::bad_value(format!(
+            "error processing query: tailable cursor requested on non capped collection {namespace}"
+        )));
+    }
+    if fields.get("min").is_some() || fields.get("max").is_some() {
+        return Err(Refusal::new(
+            51173,
+            "min and max need a hint to an index, and are not served: use $gte and $lt",
+        ));
+    }
+    let Some(container) = container else {
+        return Ok(cursors::reply(0, &namespace, true, &[]));
+    };
+    let hint = reading::hint(fields, &container)?;
+    let collated = vars.collation.is_some();
+    let plan = reading::plan(
+        &container,
+        &filter,
+        filter_document,
+        sort.as_ref(),
+        (hint.as_deref(), collated),
+    )?;
+    if plan.point && projection.is_none() && skip == 0 && batch_size != Some(0) {
+        return find_one(call, &container, &filter, &plan, &namespace).await;
+    }
+    let options = SearchOptions { filter, sort, projection, skip, limit };
+    let mut search = Search::new(call.db(), container, plan, options);
+    let first = batch_size.unwrap_or(FIRST_BATCH.min(limit.unwrap_or(usize::MAX)));
+    let batch = search.next(call.db(), first).await?;
+    call.charge += search.charge();
+    if batch.done || single {
+        return Ok(cursors::reply(0, &namespace, true, &batch.rows));
+    }
+    let patient = fields.flag("noCursorTimeout")?;
+    let session = fields.document("lsid")?.map(|session| session.as_bytes().to_vec());
+    let source = Source::Search(Box::new(search));
+    let cursor = Cursor { namespace: namespace.clone(), source, session, patient };
+    let number = call.front_end.cursors.open_new(cursor, call.db().clock().elapsed())?;
+    Ok(cursors::reply(number, &namespace, true, &batch.rows))
+}
+
+/// The document with an `_id`: what most finds are.
+async fn find_one(
+    call: &mut Call<'_>,
+    container: &db::Container,
+    filter: &Filter,
+    plan: &crate::plan::Plan,
+    namespace: &str,
+) -> Result<RawDocumentBuf> {
+    let db::documents::Route::Names(names) = &plan.route else {
+        return Err(Refusal::new(1, "a point without a name"));
+    };
+    let reply = call.db().document(container, &names[0]).await;
+    call.charge += reply.charge;
+    let mut found = reply.result?;
+    if let Some(body) = &found
+        && !filter.matches(document(body)?)?
+    {
+        found = None;
+    }
+    Ok(cursors::reply(0, namespace, true, found.as_slice()))
+}
+
+pub async fn get_more(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
+    let fields = call.fields();
+    let number = fields.int("getMore")?.ok_or_else(|| missing("getMore"))?;
+    let collection = fields.required_text("collection")?;
+    let namespace = call.namespace(collection);
+    let batch_size = fields.count("batchSize")?.filter(|size| *size > 0).unwrap_or(usize::MAX);
+    let cursors = &call.front_end.cursors;
+    let clock = call.db().clock();
+    let mut cursor = cursors.take(number, &namespace, clock.elapsed())?;
+    let made = cursor.next(call.db(), batch_size).await;
+    match made {
+        Ok(batch) if batch.done => {
+            cursors.kill(number);
+            Ok(cursors::reply(0, &namespace, false, &batch.rows))
+        }
+        Ok(batch) => {
+            cursors.put_back(number, cursor, clock.elapsed());
+            Ok(cursors::reply(number, &namespace, false, &batch.rows))
+        }
+        Err(refusal) => {
+            cursors.kill(number);
+            Err(refusal)
+        }
+    }
+}
+
+pub fn kill_cursors(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
+    let list = call.fields().array("cursors")?.ok_or_else(|| missing("cursors"))?;
+    let (mut killed, mut unknown) = (RawArrayBuf::new(), RawArrayBuf::new());
+    for number in list {
+        let number = crate::options::whole(number?).ok_or_else(|| {
+            Refusal::type_mismatch("BSON field 'killCursors.cursors' must be an array of longs")
+        })?;
+        match call.front_end.cursors.kill(number) {
+            true => killed.push(number),
+            false => unknown.push(number),
+        }
+    }
+    Ok(rawdoc! {
+        "cursorsKilled": killed, "cursorsNotFound": unknown, "cursorsAlive": [], "cursorsUnknown": [], "ok": 1.0,
+    })
+}
+
+pub async fn count(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
+    let fields = call.fields();
+    let skip = fields.count("skip")?.unwrap_or(0);
+    let limit =
+        fields.int("limit")?.map(|limit| limit.unsigned_abs() as usize).filter(|limit| *limit > 0);
+    let Some(mut matches) = matches(call, "query").await? else {
+        return Ok(rawdoc! {"n": 0, "ok": 1.0});
+    };
+    let wanted = skip.saturating_add(limit.unwrap_or(usize::MAX));
+    let mut found = 0;
+    while found < wanted && matches.next(call.db()).await?.is_some() {
+        found += 1;
+    }
+    call.charge += matches.charge();
+    let count = found.saturating_sub(skip).min(limit.unwrap_or(usize::MAX));
+    Ok(rawdoc! {"n": count as i32, "ok": 1.0})
+}
+
+pub async fn distinct(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
+    let key = call.fields().required_text("key")?;
+    let path = Path::new(key);
+    let collation = call.vars()?.collation;
+    let mut values: BTreeMap<Vec<u8>, RawBson> = BTreeMap::new();
+    let mut bytes = 0;
+    if let Some(mut matches) = matches(call, "query").await? {
+        while let Some(found) = matches.next(call.db()).await? {
+            let walked: ControlFlow<Refusal> =
+                path.walk(document(&found.body)?, Leaf::Expand, &mut |found| {
+                    let Some(value) = found.value else { return ControlFlow::Continue(()) };
+                    // An array stands for its elements.
+                    if matches!(value, bson::RawBsonRef::Array(_)) && found.position.is_none() {
+                        return ControlFlow::Continue(());
+                    }
+                    let mut place = Vec::new();
+                    keycode::append(&mut place, value, collation.as_ref());
+                    values.entry(place).or_insert_with_key(|place| {
+                        bytes += place.len() * 2;
+                        bson::RawBson::from(value)
+                    });
+                    match bytes > 16 << 20 {
+                        true => {
+                            ControlFlow::Break(Refusal::new(17217, "distinct too big, 16mb cap"))
+                        }
+                        false => ControlFlow::Continue(()),
+                    }
+                });
+            if let ControlFlow::Break(refusal) = walked {
+                return Err(refusal);
+            }
+        }
+        call.charge += matches.charge();
+    }
+    let mut list = RawArrayBuf::new();
+    values.into_values().for_each(|value| list.push(value));
+    Ok(rawdoc! {"values": list, "ok": 1.0})
+}
+
+/// The documents of a command with a filter under `name`; `None` if there is no collection.
+async fn matches(call: &mut Call<'_>, name: &str) -> Result<Option<Matches>> {
+    let collection = call.collection_name()?;
+    let fields = call.fields();
+    let container = call.find_container(collection)?;
+    let mut vars = call.vars()?;
+    call.with_default_collation(container.as_deref(), &mut vars)?;
+    let empty = RawDocumentBuf::new();
+    let filter_document = fields.document(name)?.unwrap_or(&empty);
+    let filter = Filter::parse(filter_document, &vars)?;
+    let Some(container) = container else { return Ok(None) };
+    let hint = reading::hint(fields, &container)?;
+    let how = (hint.as_deref(), vars.collation.is_some());
+    let plan = reading::plan(&container, &filter, filter_document, None, how)?;
+    Ok(Some(Matches::open(call.db(), container, filter, plan.route)))
+}

@@ -1,0 +1,268 @@
+//! Reading: the documents that match a filter, one after the other, and searches that sort, skip and project them.
+
+use std::collections::VecDeque;
+
+use bson::{RawDocument, RawDocumentBuf};
+use bytes::Bytes;
+use db::Db;
+use db::documents::{Document, DocumentScan, Route};
+
+use super::Call;
+use crate::cursors::{BATCH_BYTES_MAX, Batch, Owner};
+use crate::error::{Refusal, Result};
+use crate::language::filter::Filter;
+use crate::language::projection::Projection;
+use crate::language::sort::Sort;
+use crate::layout;
+use crate::options::{Fields, document};
+use crate::plan::{Plan, Question};
+
+/// The most bytes that a sort may hold.
+const SORT_BYTES_MAX: usize = 100 << 20;
+
+/// Matching documents, as they are found.
+pub(crate) struct Matches {
+    pub container: Owner,
+    scan: DocumentScan,
+    filter: Filter,
+    found: VecDeque<Document>,
+}
+
+impl Matches {
+    pub fn open(db: &Db, container: Owner, filter: Filter, route: Route) -> Self {
+        let scan = db.scan_documents(&container, route);
+        Self { container, scan, filter, found: VecDeque::new() }
+    }
+
+    /// The next one that is alive and matches.
+    pub async fn next(&mut self, db: &Db) -> Result<Option<Document>> {
+        loop {
+            if let Some(found) = self.found.pop_front() {
+                return Ok(Some(found));
+            }
+            let read = self.scan.next(db.now()).await?;
+            if read.is_empty() {
+                return Ok(None);
+            }
+            if self.filter.is_empty() {
+                self.found = read.into();
+                continue;
+            }
+            for found in read {
+                if self.filter.matches(document(&found.body)?)? {
+                    self.found.push_back(found);
+                }
+            }
+        }
+    }
+
+    /// Puts one back, to be found again.
+    pub fn put_back(&mut self, document: Document) {
+        self.found.push_front(document);
+    }
+
+    pub fn charge(&self) -> db::RequestCharge {
+        self.scan.charge()
+    }
+
+    pub fn looked_at(&self) -> (usize, usize) {
+        self.scan.looked_at()
+    }
+}
+
+/// A search in the making: what `find` asks for.
+pub(crate) struct Search {
+    matches: Matches,
+    sort: Option<Sort>,
+    projection: Option<(Projection, Option<Filter>)>,
+    skip: usize,
+    /// What is left of the limit.
+    left: usize,
+    sorted: Option<VecDeque<Document>>,
+}
+
+/// What decides how a search is made.
+pub(crate) struct SearchOptions {
+    pub filter: Filter,
+    pub sort: Option<Sort>,
+    pub projection: Option<Projection>,
+    /// Whether the projection wants to know which element of an array has matched.
+    pub skip: usize,
+    pub limit: Option<usize>,
+}
+
+impl Search {
+    pub fn new(db: &Db, container: Owner, plan: Plan, options: SearchOptions) -> Self {
+        let SearchOptions { filter, sort, projection, skip, limit } = options;
+        let positional = projection.map(|projection| {
+            let filter = (!filter.is_empty()).then(|| filter.clone());
+            (projection, filter)
+        });
+        Self {
+            sort: sort.filter(|sort| !plan.sorted && !sort.is_empty()),
+            matches: Matches::open(db, container, filter, plan.route),
+            projection: positional,
+            skip,
+            left: limit.unwrap_or(usize::MAX),
+            sorted: None,
+        }
+    }
+
+    /// The next rows.
+    pub async fn next(&mut self, db: &Db, rows_max: usize) -> Result<Batch> {
+        if let Some(sort) = self.sort.take() {
+            self.sorted = Some(self.sort_all(db, &sort).await?);
+        }
+        let (mut batch, mut bytes) = (Batch::default(), 0);
+        while batch.rows.len() < rows_max && self.left > 0 {
+            let Some(found) = self.next_document(db).await? else {
+                batch.done = true;
+                return Ok(batch);
+            };
+            if self.skip > 0 {
+                self.skip -= 1;
+                continue;
+            }
+            let size = found.body.len();
+            if bytes + size > BATCH_BYTES_MAX && !batch.rows.is_empty() {
+                match &mut self.sorted {
+                    Some(sorted) => sorted.push_front(found),
+                    None => self.matches.put_back(found),
+                }
+                return Ok(batch);
+            }
+            bytes += size;
+            self.left -= 1;
+            batch.rows.push(self.project(&found.body)?);
+        }
+        batch.done = self.left == 0;
+        Ok(batch)
+    }
+
+    pub fn charge(&self) -> db::RequestCharge {
+        self.matches.charge()
+    }
+
+    async fn next_document(&mut self, db: &Db) -> Result<Option<Document>> {
+        let Some(sorted) = &mut self.sorted else { return self.matches.next(db).await };
+        while let Some(found) = sorted.pop_front() {
+            // It may have been waiting for long.
+            if db.is_alive(&self.matches.container, &found) {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    fn project(&self, body: &Bytes) -> Result<Bytes> {
+        let Some((projection, filter)) = &self.projection else { return Ok(body.clone()) };
+        let document = document(body)?;
+        let position = match filter {
+            Some(filter) => filter.matches_at(document)?.1,
+            None => None,
+        };
+        Ok(projection.apply(document, position)?.into_bytes().into())
+    }
+
+    /// All matches in order, or as many of the first as are wanted.
+    async fn sort_all(&mut self, db: &Db, sort: &Sort) -> Result<VecDeque<Document>> {
+        let wanted = self.left.saturating_add(self.skip);
+        let mut rows: Vec<(Vec<u8>, usize, Document)> = Vec::new();
+        let (mut bytes, mut count) = (0, 0);
+        while let Some(found) = self.matches.next(db).await? {
+            let key = sort.key(document(&found.body)?);
+            bytes += key.len() + found.body.len();
+            rows.push((key, count, found));
+            count += 1;
+            if rows.len() / 2 > wanted.max(100) {
+                rows.select_nth_unstable_by(wanted, |a, b| (&a.0, a.1).cmp(&(&b.0, b.1)));
+                rows.truncate(wanted);
+                bytes = rows.iter().map(|(key, _, found)| key.len() + found.body.len()).sum();
+            }
+            if bytes > SORT_BYTES_MAX {
+                return Err(Refusal::new(
+                    292,
+                    format!(
+                        "Sort exceeded memory limit of {SORT_BYTES_MAX} bytes: give a limit, a narrower filter, or sort by _id."
+                    ),
+                ));
+            }
+        }
+        rows.sort_unstable_by(|a, b| (&a.0, a.1).cmp(&(&b.0, b.1)));
+        rows.truncate(wanted);
+        Ok(rows.into_iter().map(|(_, _, found)| found).collect())
+    }
+}
+
+/// The name of the index that `hint` means; an error if there is none.
+pub(crate) fn hint(fields: Fields<'_>, container: &db::Container) -> Result<Option<String>> {
+    let Some(hint) = fields.get("hint") else { return Ok(None) };
+    let unknown = || {
+        Refusal::bad_value(
+            "error processing query: planner returned error :: caused by :: hint provided does not correspond to an existing index",
+        )
+    };
+    let collection = layout::of(container).ok_or_else(unknown)?;
+    let known = |name: &str| {
+        (name == "_id_" || collection.index(name).is_some()).then(|| Some(name.to_owned()))
+    };
+    match hint {
+        bson::RawBsonRef::String(name) => known(name).ok_or_else(unknown),
+        bson::RawBsonRef::Document(key) => {
+            let key: bson::Document = key.try_into()?;
+            if key.contains_key("$natural") {
+                return Ok(Some("$natural".into()));
+            }
+            if key.keys().eq(["_id"]) {
+                return Ok(Some("_id_".into()));
+            }
+            let found = collection.indexes.iter().find(|index| {
+                let fields = index.spec.get_document("key").ok();
+                fields.is_some_and(|fields| same_key(fields, &key))
+            });
+            found.map(|index| Some(index.name.clone())).ok_or_else(unknown)
+        }
+        _ => Err(Refusal::parse("Hint must be a string or an object")),
+    }
+}
+
+/// Whether two key patterns are the same, whatever the types of their numbers.
+pub(crate) fn same_key(a: &bson::Document, b: &bson::Document) -> bool {
+    a.len() == b.len()
+        && a.iter().zip(b).all(|((name, one), (other, two))| {
+            name == other
+                && (one == two
+                    || layout::number_of(one).is_some()
+                        && layout::number_of(one) == layout::number_of(two))
+        })
+}
+
+/// The way to a filter's documents.
+pub(crate) fn plan(
+    container: &db::Container,
+    filter: &Filter,
+    filter_document: &RawDocument,
+    sort: Option<&Sort>,
+    (hint, collated): (Option<&str>, bool),
+) -> Result<Plan> {
+    let collection = layout::of(container).ok_or_else(|| Refusal::new(26, "ns not found"))?;
+    Ok(Plan::choose(&Question { collection, filter, filter_document, sort, hint, collated }))
+}
+
+impl Call<'_> {
+    /// The default collation of a collection counts where the command has none.
+    pub fn with_default_collation(
+        &self,
+        container: Option<&db::Container>,
+        vars: &mut crate::language::vars::Vars,
+    ) -> Result<()> {
+        if self.fields().get("collation").is_none()
+            && let Some(collection) = container.and_then(layout::of)
+            && let Ok(collation) = collection.options.get_document("collation")
+        {
+            let raw = RawDocumentBuf::try_from(collation)?;
+            vars.collation = crate::language::collation::Collation::parse(&raw)?;
+        }
+        Ok(())
+    }
+}
