@@ -32,7 +32,7 @@ impl Running {
         db: &Db,
         database: &str,
         collection: Option<&str>,
-        pipeline: Pipeline,
+        mut pipeline: Pipeline,
         collated: bool,
     ) -> Result<Self> {
         let container = match collection.filter(|_| pipeline.takes_input()) {
@@ -44,7 +44,7 @@ impl Running {
             None => None,
             Some(container) => {
                 let everything = Filter::parse(&empty, &Vars::new(bson::DateTime::from_millis(0)))?;
-                let filter = pipeline.source_filter().cloned().unwrap_or(everything);
+                let filter = pipeline.take_filter().unwrap_or(everything);
                 let route = match reading::plan(&container, &filter, &empty, None, (None, collated))
                 {
                     Ok(plan) => plan.route,
