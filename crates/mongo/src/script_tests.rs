@@ -3,6 +3,7 @@
 //! ```text
 //! run '{"find": "c"}'              a command on the database `d`, in extended JSON
 //! run admin '{"listDatabases": 1}' the same on another database
+//! more c 2                         the next batch of the last cursor that was opened
 //! advance 50                       moves the clock; nothing is purged
 //! purge                            removes what has expired
 //! stored                           how many documents and index entries are really stored
@@ -48,6 +49,7 @@ struct World {
     connection: Connection,
     _stopping: watch::Sender<bool>,
     requests: i32,
+    cursor: i64,
 }
 
 impl World {
@@ -61,7 +63,7 @@ impl World {
         let (stopping, stopped) = watch::channel(false);
         let address = "127.0.0.1:10255".parse().unwrap();
         let connection = Connection::new(Arc::new(front_end), address, stopped);
-        Self { runtime, clock, db, connection, _stopping: stopping, requests: 0 }
+        Self { runtime, clock, db, connection, _stopping: stopping, requests: 0, cursor: 0 }
     }
 
     fn command(&mut self, database: &str, text: &str) -> Result<String, Box<dyn Error>> {
@@ -83,6 +85,13 @@ impl World {
         let answer = answer.ok_or("no answer")?;
         let reply = bson::RawDocument::from_bytes(&answer[21..])?;
         let reply: Document = reply.try_into()?;
+        let cursor = reply.get_document("cursor").and_then(|cursor| cursor.get_i64("id"));
+        let mut reply = reply;
+        // Every reply has them.
+        for name in ["operationTime", "$clusterTime"] {
+            reply.remove(name);
+        }
+        self.cursor = cursor.ok().filter(|id| *id != 0).unwrap_or(self.cursor);
         Ok(shown(Bson::Document(reply).into_relaxed_extjson()))
     }
 }
@@ -118,6 +127,13 @@ impl Runner for World {
         match (command.name.as_str(), &arguments[..]) {
             ("run", [text]) => self.command("d", text),
             ("run", [database, text]) => self.command(database, text),
+            ("more", [collection, size]) => {
+                let text = format!(
+                    r#"{{"getMore": {{"$numberLong": "{}"}}, "collection": "{collection}", "batchSize": {size}}}"#,
+                    self.cursor
+                );
+                self.command("d", &text)
+            }
             ("advance", [secs]) => {
                 self.clock.advance(secs.parse()?);
                 Ok(String::new())

@@ -45,8 +45,7 @@ impl Running {
             Some(container) => {
                 let everything = Filter::parse(&empty, &Vars::new(bson::DateTime::from_millis(0)))?;
                 let filter = pipeline.source_filter().cloned().unwrap_or(everything);
-                let route = match reading::plan(&container, &filter, &empty, None, (None, collated))
-                {
+                let route = match reading::plan(&container, &filter, None, (None, collated)) {
                     Ok(plan) => plan.route,
                     Err(_) => Route::All,
                 };
@@ -91,6 +90,9 @@ impl Running {
 
     /// The next results.
     pub async fn next(&mut self, db: &Db, rows_max: usize) -> Result<Batch> {
+        if let Some(matches) = &mut self.matches {
+            matches.refresh(db);
+        }
         let (mut batch, mut bytes) = (Batch::default(), 0);
         while batch.rows.len() < rows_max {
             let Some(row) = self.one(db).await? else {
@@ -176,6 +178,11 @@ pub async fn aggregate(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
     let output = pipeline.output().cloned();
     let collated = vars.collation.is_some();
     let mut running = Running::open(call.db(), call.database, collection, pipeline, collated)?;
+    if let Some(open) = &call.transaction
+        && let Some(matches) = running.matches.take()
+    {
+        running.matches = Some(matches.within(open.changes.clone()));
+    }
     if let Some(output) = output {
         return write_output(call, collection, running, output).await;
     }
