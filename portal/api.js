@@ -133,7 +133,8 @@ export function keyOf(definition, item) {
     let at = item;
     for (const name of names) {
       if (at === null || typeof at !== "object" || Array.isArray(at)) return {};
-      at = at[name.startsWith('"') ? JSON.parse(name) : name];
+      const property = name.startsWith('"') ? JSON.parse(name) : name;
+      at = Object.hasOwn(at, property) ? at[property] : undefined;
     }
     return at === undefined ? {} : at;
   };

@@ -58,7 +58,7 @@ async function coll([db, name, tab = "items"], mine) {
   const panel = h("div", { id: "panel", class: "panel", role: "tabpanel", "aria-labelledby": `tab-${tab}` });
   const go = (key) => { location.hash = address("c", db, name, key); };
   replace(main,
-    h("div", { class: "heading" }, h("h1", {}, h("a", { href: "#" + address("db", db), class: "muted" }, db), h("span", { class: "muted", "aria-hidden": "true" }, " / "), name),
+    h("div", { class: "heading" }, h("a", { href: "#" + address("db", db), class: "parent" }, db), h("span", { class: "muted", "aria-hidden": "true" }, "/"), h("h1", {}, name),
       h("span", { class: "chip", title: "Partition key" }, (definition.partitionKey?.paths ?? []).join(" ")),
       ttlChip(definition)),
     tabs(TABS, tab, go), panel);
@@ -187,7 +187,7 @@ async function start() {
     }
   }
   await begin();
-  keep(main, 5000, readClock);
+  keep(main, 2000, readClock);
   setInterval(showClock, 500);
 }
 start();

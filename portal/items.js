@@ -26,7 +26,7 @@ class Items {
   begin() {
     this.space = h("div", { class: "space" });
     this.list = h("div", {
-      class: "list", role: "listbox", tabindex: "0", "aria-label": "Items", onscroll: () => this.draw(), onkeydown: (event) => this.key(event),
+      class: "list", role: "listbox", tabindex: "0", "aria-label": `Items of ${this.name}`, onscroll: () => this.draw(), onkeydown: (event) => this.key(event),
     }, this.space);
     this.foot = h("p", { class: "foot", role: "status" });
     this.pane = h("section", { class: "pane", "aria-label": "Item" });
@@ -98,7 +98,8 @@ class Items {
     replace(this.space, rows);
     if (this.at >= first && this.at < last) this.list.setAttribute("aria-activedescendant", `row-${this.at}`);
     else this.list.removeAttribute("aria-activedescendant");
-    this.foot.textContent = `${count(this.rows.length)}${this.more ? " or more" : ""} item${this.rows.length === 1 && !this.more ? "" : "s"}`;
+    const said = `${count(this.rows.length)}${this.more ? " or more" : ""} item${this.rows.length === 1 && !this.more ? "" : "s"}`;
+    if (this.foot.textContent !== said) this.foot.textContent = said;
     if (this.more && last > this.rows.length - 60) this.load();
   }
 
@@ -121,8 +122,15 @@ class Items {
       const chosen = this.rows[this.at];
       this.rows = this.rows.filter((row) => row.expiresAt === null || row.expiresAt > time);
       this.at = this.rows.indexOf(chosen);
+      this.draw();
+    } else {
+      // Only the words change: a row that is replaced while it is clicked would not be clicked.
+      for (const element of this.space.children) {
+        const [text, kind] = expiry(this.rows[Number(element.id.slice(4))]);
+        element.className = `item ${kind}`;
+        if (element.lastChild.textContent !== text) element.lastChild.textContent = text;
+      }
     }
-    this.draw();
     if (this.open) this.showExpiry();
   }
 
@@ -170,7 +178,7 @@ class Items {
     this.saved = fresh ? this.template() : pretty(item.text, SYSTEM);
     this.problem = h("p", { class: "problem", role: "alert" });
     this.saveButton = h("button", { class: "primary", type: "button", onclick: () => this.store() }, fresh ? "Create" : "Save");
-    this.expiry = h("div", { class: "expiry", role: "status" });
+    this.expiry = h("div", { class: "expiry" });
     this.editor = new Editor({ label: fresh ? "New item" : `Item ${this.open.id}`, value: this.saved, changed: () => this.check(), submit: () => this.store() });
     const system = fresh ? null : JSON.parse(item.text);
     replace(this.pane,
@@ -205,6 +213,7 @@ class Items {
         this.open.expired = true;
         this.saveButton.textContent = "Create again";
         this.expiry.className = "expiry over";
+        toast(`${this.open.id} has expired.`);
         replace(this.expiry, h("strong", {}, "Expired"), " at ", h("time", {}, moment(why.expiresAt)), ". The item exists for nobody any more. What you see is this page's copy; Create again makes a new item of it.");
       }
       return;

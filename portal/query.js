@@ -110,7 +110,9 @@ export function show(panel, { db, name }) {
     }
     const shown = names.filter((name) => !["_rid", "_self", "_attachments"].includes(name));
     const cell = (row, name) => {
-      const value = row !== null && typeof row === "object" && !Array.isArray(row) ? row[name] : name === "(value)" ? row : undefined;
+      const object = row !== null && typeof row === "object" && !Array.isArray(row);
+      // Own properties only: an item may lack "constructor", and every object has one.
+      const value = object ? (Object.hasOwn(row, name) ? row[name] : undefined) : name === "(value)" ? row : undefined;
       if (value === undefined) return h("td", { class: "muted" }, "");
       const text = typeof value === "string" ? value : JSON.stringify(value);
       return h("td", { class: typeof value === "number" ? "number" : null, title: text.slice(0, 400) }, h("bdi", {}, text.length > 120 ? text.slice(0, 120) + "…" : text));

@@ -58,7 +58,7 @@ export function show(panel, { db, name }) {
       tile("In storage", count(latest.stored.items), bytes(latest.stored.bytes)),
       tile(label, count(ahead), "will expire"),
       tile("Later", count(latest.later.items), "beyond thirty days"),
-      tile("Never", count(latest.never.items), bytes(latest.never.bytes)),
+      tile("Never", latest.never ? count(latest.never.items) : "…", latest.never ? bytes(latest.never.bytes) : ""),
       tile("Awaiting purge", count(latest.expired.items), bytes(latest.expired.bytes)));
     note.textContent = latest.uncounted ? `Counting for the first time: ${count(latest.uncounted)} items to go. The earliest expiries come first.`
       : latest.exact ? "Exact, counted along the order of expiry." : "Items lie in so many different seconds that edges are shared out: off by less than one item in 15,000.";

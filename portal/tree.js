@@ -23,10 +23,16 @@ export async function showTree() {
 }
 
 function branch(db, containers) {
-  return h("li", {},
-    h("details", { open: true },
-      h("summary", {}, h("a", { href: "#" + address("db", db) }, db)),
-      h("ul", {}, containers.map((name) => h("li", {}, h("a", { href: "#" + address("c", db, name, "items") }, name))))));
+  const leaves = h("ul", {}, containers.map((name) => h("li", {}, h("a", { href: "#" + address("c", db, name, "items") }, name))));
+  const fold = h("button", {
+    type: "button", "aria-expanded": "true", "aria-label": `Containers of ${db}`,
+    onclick: () => {
+      leaves.hidden = !leaves.hidden;
+      fold.setAttribute("aria-expanded", String(!leaves.hidden));
+      fold.textContent = leaves.hidden ? "▸" : "▾";
+    },
+  }, "▾");
+  return h("li", {}, h("div", { class: "branch" }, fold, h("a", { href: "#" + address("db", db) }, db)), leaves);
 }
 
 /** Asks for a name and makes a database. */

@@ -93,8 +93,8 @@ impl Api {
         let path = format!("{DATABASE}/colls/{name}");
         let body = definition(name, default_ttl).to_string();
         let feed = format!("{DATABASE}/colls");
-        // So much that the purge is never short of request units; throttling is off unless the server is asked.
-        let headers = [("x-ms-offer-throughput", "1000000")];
+        // As much as one partition has; nothing is throttled unless the server is told to.
+        let headers = [("x-ms-offer-throughput", "10000")];
         let answer = self.call("POST", &feed, &headers, body.as_bytes()).await?;
         answer.expect(&[201], "create the container")?;
         Ok(path)

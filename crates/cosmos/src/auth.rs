@@ -176,6 +176,24 @@ impl Keys {
     }
 }
 
+/// What a client of ours sends with a request: `x-ms-date` and `authorization`. `parts` are the names in the path, decoded.
+pub fn sign(
+    key: &str,
+    method: &str,
+    parts: &[&str],
+    now: Timestamp,
+) -> std::result::Result<(String, String), BadKey> {
+    let key = STANDARD.decode(key.trim()).map_err(|_| BadKey)?;
+    let (date, headers) = (HttpDate(now).to_string(), HeaderMap::new());
+    let request = Signed { method, parts, raw: "", headers: &headers, operator: false };
+    let mut payload = Vec::with_capacity(256);
+    request.write_payload(Link::Decoded, &date, false, &mut payload);
+    let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &key), &payload);
+    let signature =
+        STANDARD.encode(tag).replace('+', "%2B").replace('/', "%2F").replace('=', "%3D");
+    Ok((date, format!("type%3Dmaster%26ver%3D1.0%26sig%3D{signature}")))
+}
+
 /// The parts of a request that are signed.
 pub(crate) struct Signed<'r> {
     /// The verb.

@@ -32,7 +32,7 @@ pub(crate) fn parse(text: &str) -> Option<Timestamp> {
 }
 
 /// An instant as HTTP writes it.
-pub(crate) struct HttpDate(pub(crate) Timestamp);
+pub struct HttpDate(pub Timestamp);
 
 impl fmt::Display for HttpDate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -57,8 +57,9 @@ use http_body_util::Full;
 use hyper::body::Body;
 use model::clock::Clock;
 
-pub use auth::{Access, BadKey, Keys, WELL_KNOWN_KEY};
+pub use auth::{Access, BadKey, Keys, WELL_KNOWN_KEY, sign};
 pub use call::Peer;
+pub use date::HttpDate;
 pub use history::SAMPLE_SECS;
 pub use listener::{Limits, Listener};
 

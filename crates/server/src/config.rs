@@ -33,6 +33,126 @@ pub enum Command {
         #[arg(value_name = "DIR", default_value = DATA)]
         data: PathBuf,
     },
+    /// Show what expires when in a container of a running server, how far its purge is, and what another default would do
+    Ttl {
+        /// The container
+        #[arg(value_name = "DATABASE/CONTAINER")]
+        container: ContainerName,
+        /// Try out a default: seconds, -1 (on, no default) or off. Nothing is changed
+        #[arg(long, value_name = "N", allow_hyphen_values = true)]
+        default: Option<String>,
+        /// The server
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Say when and why an item of a running server expires
+    Explain {
+        /// The item
+        #[arg(value_name = "DATABASE/CONTAINER/ID")]
+        item: ItemName,
+        /// Its partition key: a text, or a JSON array [default: the id]
+        #[arg(long, value_name = "KEY")]
+        partition_key: Option<String>,
+        /// The server
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Watch a running server: requests, request units, memory, containers
+    Top {
+        /// Print once and end
+        #[arg(long)]
+        once: bool,
+        /// The server
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Write JSON lines into a container of a running server; run again, it goes on where it was stopped
+    Import {
+        /// The container
+        #[arg(value_name = "DATABASE/CONTAINER")]
+        container: ContainerName,
+        /// The file; each line is an item
+        file: PathBuf,
+        /// The server
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Write a container's items into a file of JSON lines; run again, it goes on where it was stopped
+    Export {
+        /// The container
+        #[arg(value_name = "DATABASE/CONTAINER")]
+        container: ContainerName,
+        /// The file
+        file: PathBuf,
+        /// The server
+        #[command(flatten)]
+        remote: Remote,
+    },
+}
+
+/// A container by its names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContainerName {
+    /// Its database.
+    pub database: String,
+    /// Its own.
+    pub container: String,
+}
+
+impl std::str::FromStr for ContainerName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once('/') {
+            Some((database, container)) if !database.is_empty() && !container.is_empty() => {
+                Ok(Self { database: database.to_owned(), container: container.to_owned() })
+            }
+            _ => Err("name it as DATABASE/CONTAINER".to_owned()),
+        }
+    }
+}
+
+/// An item by its names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ItemName {
+    /// Its container.
+    pub container: ContainerName,
+    /// Its id.
+    pub id: String,
+}
+
+impl std::str::FromStr for ItemName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bad = || "name it as DATABASE/CONTAINER/ID".to_owned();
+        let (database, rest) = text.split_once('/').ok_or_else(bad)?;
+        let (container, id) = rest.split_once('/').ok_or_else(bad)?;
+        if id.is_empty() {
+            return Err(bad());
+        }
+        Ok(Self { container: format!("{database}/{container}").parse()?, id: id.to_owned() })
+    }
+}
+
+/// A running server.
+#[derive(Clone, Debug, Args)]
+pub struct Remote {
+    /// Where the server is
+    #[arg(
+        long,
+        value_name = "URL",
+        default_value = "http://127.0.0.1:8081",
+        env = "SIDEREAL_ENDPOINT",
+        help_heading = "Server"
+    )]
+    pub endpoint: String,
+    /// Account key [default: the emulator's well-known key]
+    #[arg(long, env = "SIDEREAL_KEY", hide_env_values = true, help_heading = "Server")]
+    pub key: Option<String>,
+    /// Certificate (PEM) to trust for https://, as sidereal-data/tls/ca.pem
+    #[arg(long, value_name = "FILE", env = "SIDEREAL_CA", help_heading = "Server")]
+    pub ca: Option<PathBuf>,
 }
 
 /// The port of the service's API for MongoDB, and of the official emulator's.
@@ -242,6 +362,15 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn names_have_their_parts() {
+        let item: ItemName = "d/c/a/b".parse().expect("an id may have a slash");
+        assert_eq!((item.container.container.as_str(), item.id.as_str()), ("c", "a/b"));
+        assert!("d".parse::<ContainerName>().is_err());
+        assert!("d/c".parse::<ItemName>().is_err());
+        assert!("d//x".parse::<ItemName>().is_err());
     }
 
     #[test]

@@ -23,7 +23,10 @@ pub mod certificate;
 pub mod check;
 pub mod config;
 pub mod guard;
+pub mod insight;
 pub mod logger;
+pub mod remote;
+pub mod transfer;
 
 use std::io::Write;
 use std::net::SocketAddr;

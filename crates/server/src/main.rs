@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::Parser;
 use server::config::{Cli, Command, Serve};
-use server::{check, logger};
+use server::{check, insight, logger, transfer};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
@@ -22,6 +22,19 @@ fn main() -> ExitCode {
         Some(Command::Check { data }) => {
             logger::start(log::LevelFilter::Warn);
             runtime().and_then(|runtime| runtime.block_on(check::run(&data)))
+        }
+        Some(Command::Ttl { container, default, remote }) => {
+            client(insight::ttl(&remote, &container, default.as_deref()))
+        }
+        Some(Command::Explain { item, partition_key, remote }) => {
+            client(insight::explain(&remote, &item, partition_key.as_deref()))
+        }
+        Some(Command::Top { once, remote }) => client(insight::top(&remote, once)),
+        Some(Command::Import { container, file, remote }) => {
+            client(transfer::import(&remote, &container, &file))
+        }
+        Some(Command::Export { container, file, remote }) => {
+            client(transfer::export(&remote, &container, &file))
         }
     };
     match ended {
@@ -42,6 +55,12 @@ fn serve(config: &Serve) -> Result<bool> {
         tokio::spawn(watch_signals(stopping)?);
         server::serve(config, stop).await.map(|()| true)
     })
+}
+
+/// Runs a command that is a client of a running server.
+fn client(command: impl Future<Output = Result<bool>>) -> Result<bool> {
+    logger::start(log::LevelFilter::Warn);
+    runtime().and_then(|runtime| runtime.block_on(command))
 }
 
 /// A thread for each core.

@@ -55,7 +55,8 @@ pub(crate) async fn read(call: &Call<'_>, database: &str, container: &str) -> Re
         bytes: stored.bytes.saturating_sub(ever.bytes + expired.bytes),
     };
     body["later"] = due(later);
-    body["never"] = tally(never);
+    // What is not yet counted may still turn out to expire.
+    body["never"] = if timeline.uncounted == 0 { tally(never) } else { Value::Null };
     body["purge"] = json!({
         "itemsBehind": expired.items,
         "secondsBehind": lag.secs,

@@ -13,6 +13,7 @@ use super::reading::{self, Matches};
 use crate::cursors::{self, BATCH_BYTES_MAX, Batch, Cursor, FIRST_BATCH, Source};
 use crate::error::{Refusal, Result};
 use crate::language::aggregate::{Foreign, Output, Pipeline, Step};
+use crate::language::expression::Expression;
 use crate::language::filter::Filter;
 use crate::language::vars::Vars;
 use crate::options::{Fields, missing};
@@ -32,7 +33,7 @@ impl Running {
         db: &Db,
         database: &str,
         collection: Option<&str>,
-        pipeline: Pipeline,
+        mut pipeline: Pipeline,
         collated: bool,
     ) -> Result<Self> {
         let container = match collection.filter(|_| pipeline.takes_input()) {
@@ -44,7 +45,7 @@ impl Running {
             None => None,
             Some(container) => {
                 let everything = Filter::parse(&empty, &Vars::new(bson::DateTime::from_millis(0)))?;
-                let filter = pipeline.source_filter().cloned().unwrap_or(everything);
+                let filter = pipeline.take_filter().unwrap_or(everything);
                 let route = match reading::plan(&container, &filter, None, (None, collated)) {
                     Ok(plan) => plan.route,
                     Err(_) => Route::All,
@@ -218,15 +219,21 @@ async fn write_output(
 }
 
 /// The values of a command's `let`.
-pub(super) fn evaluate_let(variables: &RawDocument, _vars: &Vars) -> Result<Document> {
-    Ok(variables.try_into()?)
+pub(super) fn evaluate_let(variables: &RawDocument, vars: &Vars) -> Result<Document> {
+    evaluate_let_on(variables, &RawDocumentBuf::new(), vars)
 }
 
 /// The same where expressions look at a document.
 pub(super) fn evaluate_let_on(
     variables: &RawDocument,
-    _row: &RawDocument,
+    row: &RawDocument,
     vars: &Vars,
 ) -> Result<Document> {
-    evaluate_let(variables, vars)
+    let mut values = Document::new();
+    for element in variables.iter() {
+        let (name, expression) = element?;
+        let value = Expression::parse_raw(expression, vars)?.value(row)?;
+        values.insert(name.as_str(), value);
+    }
+    Ok(values)
 }

@@ -1,17 +1,82 @@
 //! Pipelines: stages that are fed documents and give documents.
 //!
 //! A pipeline does no I/O. [`Pipeline::step`] says what it needs or gives what it has ([`Step`]); whoever runs it answers with
-//! [`Pipeline::feed`], [`Pipeline::end`] or [`Pipeline::supply`] and asks again.
+//! [`Pipeline::feed`], [`Pipeline::end`] or [`Pipeline::supply`] and asks again. Each stage pulls from the one before it, so that
+//! documents flow one by one; those that must see all of them first hold them within [`Vars::memory_bytes_max`].
+
+mod change;
+mod facet;
+mod fill;
+mod flow;
+mod group;
+mod join;
+mod output;
+mod parse;
+mod sort;
+mod window;
+
+use std::fmt;
 
 use bson::{Document, RawBsonRef, RawDocumentBuf};
 
-use super::failure::{Failure, Result};
+use super::failure::Result;
 use super::filter::Filter;
+use super::value::{owned_document, raw_document};
 use super::vars::Vars;
+use change::Change;
+pub(crate) use flow::with_field;
 
 /// Stages, ready to run.
 #[derive(Debug)]
-pub struct Pipeline {}
+pub struct Pipeline {
+    stages: Vec<Box<dyn Stage>>,
+    source: Source,
+    output: Option<Output>,
+    takes_input: bool,
+}
+
+/// A stage at work.
+trait Stage: fmt::Debug + Send {
+    /// The next result, or what is needed for it. `up` asks the stage before.
+    fn next(&mut self, up: &mut Up<'_>) -> Result<Step>;
+
+    /// Takes the results of another pipeline, if it asked for them; else gives them back.
+    fn supply(&mut self, documents: Vec<RawDocumentBuf>) -> Option<Vec<RawDocumentBuf>> {
+        Some(documents)
+    }
+
+    /// The filter, if the stage is nothing else.
+    fn take_filter(&mut self) -> Option<Filter> {
+        None
+    }
+}
+
+/// How a stage asks the one before it.
+type Up<'a> = dyn FnMut() -> Result<Step> + 'a;
+
+/// Where fed documents wait; there is one at most.
+#[derive(Debug, Default)]
+struct Source {
+    waiting: Option<RawDocumentBuf>,
+    ended: bool,
+}
+
+impl Source {
+    fn next(&mut self) -> Step {
+        match self.waiting.take() {
+            Some(document) => Step::Document(document),
+            None if self.ended => Step::Done,
+            None => Step::Input,
+        }
+    }
+}
+
+fn pull(stages: &mut [Box<dyn Stage>], source: &mut Source) -> Result<Step> {
+    match stages.split_last_mut() {
+        None => Ok(source.next()),
+        Some((last, before)) => last.next(&mut || pull(before, source)),
+    }
+}
 
 /// What a pipeline says when it is asked for a document.
 #[derive(Debug)]
@@ -97,52 +162,78 @@ pub enum Unmatched {
 
 impl Pipeline {
     /// Reads the stages.
-    pub fn parse(_stages: &[RawBsonRef<'_>], _vars: &Vars) -> Result<Self> {
-        Err(Failure::coded(238, "pipelines are not there yet"))
+    pub fn parse(stages: &[RawBsonRef<'_>], vars: &Vars) -> Result<Self> {
+        parse::pipeline(stages, vars)
     }
 
-    /// What the documents fed must match: they may come from an index.
-    pub fn source_filter(&self) -> Option<&Filter> {
-        None
+    /// Takes over the condition that the pipeline begins with: documents may then come from an index, and only those that match
+    /// are to be fed.
+    pub fn take_filter(&mut self) -> Option<Filter> {
+        let filter = self.stages.first_mut()?.take_filter()?;
+        self.stages.remove(0);
+        Some(filter)
     }
 
-    /// Whether it wants documents of its collection at all; `$documents` and the like do not.
+    /// Whether it wants documents of its collection at all; `$documents` does not.
     pub fn takes_input(&self) -> bool {
-        true
+        self.takes_input
     }
 
     /// Where the results go, if not to the client.
     pub fn output(&self) -> Option<&Output> {
-        None
+        self.output.as_ref()
     }
 
     /// A result, or what is needed for one.
     pub fn step(&mut self) -> Result<Step> {
-        Ok(Step::Done)
+        pull(&mut self.stages, &mut self.source)
     }
 
-    /// The next document of the collection.
-    pub fn feed(&mut self, _document: RawDocumentBuf) {}
+    /// The next document of the collection, after [`Step::Input`].
+    pub fn feed(&mut self, document: RawDocumentBuf) {
+        debug_assert!(self.source.waiting.is_none(), "fed without being asked");
+        self.source.waiting = Some(document);
+    }
 
     /// The collection has no more documents.
-    pub fn end(&mut self) {}
+    pub fn end(&mut self) {
+        self.source.ended = true;
+    }
 
-    /// The results of the pipeline that was asked for.
-    pub fn supply(&mut self, _documents: Vec<RawDocumentBuf>) {}
+    /// The results of the pipeline that was asked for with [`Step::Foreign`].
+    pub fn supply(&mut self, documents: Vec<RawDocumentBuf>) {
+        let mut documents = Some(documents);
+        for stage in self.stages.iter_mut() {
+            match documents.take() {
+                Some(found) => documents = stage.supply(found),
+                None => break,
+            }
+        }
+        debug_assert!(documents.is_none(), "nobody asked for these");
+    }
 }
 
 /// Stages that change one document, as updates use them.
 #[derive(Debug)]
-pub struct Transform {}
+pub struct Transform {
+    changes: Vec<Change>,
+}
 
 impl Transform {
     /// Reads the stages of an update.
-    pub fn parse_update(_stages: &[RawBsonRef<'_>], _vars: &Vars) -> Result<Self> {
-        Err(Failure::coded(238, "pipelines are not there yet"))
+    pub fn parse_update(stages: &[RawBsonRef<'_>], vars: &Vars) -> Result<Self> {
+        Ok(Self { changes: parse::update(stages, vars)? })
     }
 
     /// The document after the stages.
     pub fn apply_document(&self, document: Document) -> Result<Document> {
-        Ok(document)
+        let mut document = raw_document(&document)?;
+        for change in &self.changes {
+            match change.apply(&document)? {
+                Some(next) => document = next,
+                None => return Ok(Document::new()),
+            }
+        }
+        owned_document(&document)
     }
 }

@@ -1,38 +1,224 @@
-//! Geometry on the sphere and on the plane.
+//! Geometry for `$geoWithin`, `$geoIntersects`, `$near` and `$geoNear`.
+//!
+//! GeoJSON lives on a sphere: edges are parts of great circles, a polygon is what it encloses on the smaller side. Pairs of numbers
+//! (`[x, y]`, `{lng: x, lat: y}`) live on a plane, or on the sphere where the operator says so. Distances on the sphere are in
+//! metres for GeoJSON and in radians for pairs.
+
+mod near;
+mod shape;
+mod sphere;
 
 use bson::{RawBsonRef, RawDocument};
 
 use super::failure::{Failure, Result};
-use super::path::Path;
+use super::number::Number;
+use super::value::shown_raw;
+pub use near::{Near, NearStage};
+use shape::Shape;
+use sphere::Vector;
+
+/// The radius of the earth, in metres, as MongoDB has it.
+const EARTH_METRES: f64 = 6_378_100.0;
+
+/// A point by its two numbers: longitude and latitude, or x and y.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Point {
+    x: f64,
+    y: f64,
+}
 
 /// Where a value must lie.
 #[derive(Clone, Debug)]
-pub struct Region {}
+pub struct Region {
+    area: Area,
+    /// Whether touching is enough.
+    intersects: bool,
+}
 
-/// What a value must be near to.
 #[derive(Clone, Debug)]
-pub struct Near {}
+enum Area {
+    Shape(Shape),
+    /// Left, bottom, right, top.
+    Box(Point, Point),
+    Polygon(Vec<Point>),
+    Circle(Point, f64),
+    /// The radius in radians.
+    Cap(Vector, f64),
+}
 
 impl Region {
     /// Reads `$geoWithin` or `$geoIntersects`.
-    pub fn parse(_operator: &str, _value: RawBsonRef<'_>) -> Result<Self> {
-        Err(Failure::coded(238, "geometry is not there yet"))
+    pub fn parse(operator: &str, value: RawBsonRef<'_>) -> Result<Self> {
+        let RawBsonRef::Document(spec) = value else {
+            return Err(Failure::bad_value(format!("{operator} must be an object")));
+        };
+        let intersects = operator == "$geoIntersects";
+        for element in spec.iter() {
+            let (name, value) = element?;
+            let area = match name.as_str() {
+                "$geometry" => {
+                    let RawBsonRef::Document(geometry) = value else {
+                        return Err(Failure::bad_value("$geometry must be an object"));
+                    };
+                    let shape = Shape::parse(geometry)?;
+                    if !intersects && !shape.has_area() {
+                        return Err(Failure::bad_value(format!(
+                            "$within not supported with provided geometry: {}",
+                            shown_raw(value)
+                        )));
+                    }
+                    Area::Shape(shape)
+                }
+                _ if intersects => {
+                    return Err(Failure::bad_value(format!(
+                        "unknown geo specifier: {name}: {}",
+                        shown_raw(value)
+                    )));
+                }
+                "$box" => {
+                    let corners = points(value)?;
+                    let [a, b] = corners[..] else {
+                        return Err(Failure::bad_value("$box needs two corners"));
+                    };
+                    Area::Box(
+                        Point { x: a.x.min(b.x), y: a.y.min(b.y) },
+                        Point { x: a.x.max(b.x), y: a.y.max(b.y) },
+                    )
+                }
+                "$polygon" => {
+                    let ring = points(value)?;
+                    if ring.len() < 3 {
+                        return Err(Failure::bad_value("Polygon must have at least 3 points"));
+                    }
+                    Area::Polygon(ring)
+                }
+                "$center" => {
+                    let (centre, radius) = circle(value)?;
+                    Area::Circle(centre, radius)
+                }
+                "$centerSphere" => {
+                    let (centre, radius) = circle(value)?;
+                    Area::Cap(Vector::of(centre), radius)
+                }
+                // What `$near` also takes; harmless here.
+                "$maxDistance" | "$minDistance" => continue,
+                other => {
+                    return Err(Failure::bad_value(format!(
+                        "unknown geo specifier: {other}: {}",
+                        shown_raw(value)
+                    )));
+                }
+            };
+            return Ok(Self { area, intersects });
+        }
+        Err(Failure::bad_value(format!("{operator} must contain a geometry")))
     }
 
-    /// Whether a value lies there.
-    pub fn holds(&self, _value: RawBsonRef<'_>) -> bool {
-        false
+    /// Whether a value, or an element of an array of geometries, lies there.
+    pub fn holds(&self, value: RawBsonRef<'_>) -> bool {
+        let mut found = false;
+        each_shape(value, &mut |shape| found |= self.holds_shape(shape));
+        found
+    }
+
+    fn holds_shape(&self, shape: &Shape) -> bool {
+        let all = |inside: &dyn Fn(Point) -> bool| shape.points().all(inside);
+        match &self.area {
+            Area::Shape(area) if self.intersects => area.intersects(shape),
+            Area::Shape(area) => area.contains(shape),
+            Area::Box(low, high) => {
+                all(&|p| (low.x..=high.x).contains(&p.x) && (low.y..=high.y).contains(&p.y))
+            }
+            Area::Polygon(ring) => all(&|p| in_flat_ring(p, ring)),
+            Area::Circle(centre, radius) => all(&|p| flat_distance(p, *centre) <= *radius),
+            Area::Cap(centre, radius) => all(&|p| Vector::of(p).angle(*centre) <= *radius),
+        }
     }
 }
 
-impl Near {
-    /// Reads `$near` or `$nearSphere`.
-    pub fn parse(_operator: &str, _value: RawBsonRef<'_>, _all: &RawDocument) -> Result<Self> {
-        Err(Failure::coded(238, "geometry is not there yet"))
+/// Shows the geometry that a value is, or those that are an array's elements.
+fn each_shape(value: RawBsonRef<'_>, see: &mut dyn FnMut(&Shape)) {
+    if let Some(shape) = Shape::of(value) {
+        see(&shape);
+    } else if let RawBsonRef::Array(array) = value {
+        for item in array.into_iter().flatten() {
+            if let Some(shape) = Shape::of(item) {
+                see(&shape);
+            }
+        }
     }
+}
 
-    /// The distance of the nearest point at a path, if it is within the limits.
-    pub fn distance_at(&self, _path: &Path, _document: &RawDocument) -> Option<f64> {
-        None
+/// `[x, y]` or a document whose first two fields are numbers.
+fn pair(value: RawBsonRef<'_>) -> Option<Point> {
+    let numbers = |mut values: Box<dyn Iterator<Item = RawBsonRef<'_>> + '_>| {
+        let x = Number::of(values.next()?)?.to_f64();
+        let y = Number::of(values.next()?)?.to_f64();
+        (x.is_finite() && y.is_finite()).then_some(Point { x, y })
+    };
+    match value {
+        RawBsonRef::Array(array) => numbers(Box::new(array.into_iter().flatten())),
+        RawBsonRef::Document(document) => {
+            numbers(Box::new(document.iter().flatten().map(|(_, value)| value)))
+        }
+        _ => None,
     }
+}
+
+fn points(value: RawBsonRef<'_>) -> Result<Vec<Point>> {
+    let wrong = || Failure::bad_value("Point must be an array or object of two numbers");
+    match value {
+        RawBsonRef::Array(array) => {
+            array.into_iter().map(|item| pair(item?).ok_or_else(wrong)).collect()
+        }
+        RawBsonRef::Document(document) => {
+            document.iter().map(|item| pair(item?.1).ok_or_else(wrong)).collect()
+        }
+        _ => Err(wrong()),
+    }
+}
+
+/// `[[x, y], radius]`.
+fn circle(value: RawBsonRef<'_>) -> Result<(Point, f64)> {
+    let wrong = || Failure::bad_value("a circle needs a centre and a radius that is not negative");
+    let RawBsonRef::Array(array) = value else { return Err(wrong()) };
+    let mut parts = array.into_iter();
+    let (Some(centre), Some(radius)) = (parts.next(), parts.next()) else { return Err(wrong()) };
+    let centre = pair(centre?).ok_or_else(wrong)?;
+    let radius = Number::of(radius?).map(Number::to_f64).filter(|radius| *radius >= 0.0);
+    Ok((centre, radius.ok_or_else(wrong)?))
+}
+
+fn flat_distance(a: Point, b: Point) -> f64 {
+    (a.x - b.x).hypot(a.y - b.y)
+}
+
+/// Whether a point lies in a polygon on the plane; its border belongs to it.
+fn in_flat_ring(p: Point, ring: &[Point]) -> bool {
+    let mut inside = false;
+    for (at, a) in ring.iter().enumerate() {
+        let b = ring[(at + 1) % ring.len()];
+        let cross = (b.x - a.x) * (p.y - a.y) - (b.y - a.y) * (p.x - a.x);
+        let within = p.x >= a.x.min(b.x)
+            && p.x <= a.x.max(b.x)
+            && p.y >= a.y.min(b.y)
+            && p.y <= a.y.max(b.y);
+        if cross == 0.0 && within {
+            return true;
+        }
+        if (a.y > p.y) != (b.y > p.y) && p.x < (b.x - a.x) * (p.y - a.y) / (b.y - a.y) + a.x {
+            inside = !inside;
+        }
+    }
+    inside
+}
+
+/// Whether a value can stand in a 2dsphere index; MongoDB refuses documents where it cannot.
+pub fn is_geometry(value: RawBsonRef<'_>) -> bool {
+    Shape::of(value).is_some()
+}
+
+/// The GeoJSON geometry of a document, checked.
+pub fn check(document: &RawDocument) -> Result<()> {
+    Shape::parse(document).map(drop)
 }

@@ -48,6 +48,12 @@ pub struct Kinds {
     kinds: Vec<ElementType>,
 }
 
+impl From<Vec<ElementType>> for Kinds {
+    fn from(kinds: Vec<ElementType>) -> Self {
+        Self { kinds }
+    }
+}
+
 const ALL_KINDS: [ElementType; 21] = [
     ElementType::Double,
     ElementType::String,

@@ -172,7 +172,10 @@ pub fn operators(
                 }
             }
             "$comment" => {}
-            _ => out.push(Node::Path(path.clone(), test(name, value, document, vars)?)),
+            _ => match comparison(name) {
+                Some(comparison) => out.push(compare(path, comparison, value)?),
+                None => out.push(Node::Path(path.clone(), test(name, value, document, vars)?)),
+            },
         }
     }
     Ok(())
@@ -226,18 +229,20 @@ fn all(path: &Path, value: RawBsonRef<'_>, vars: &Vars) -> Result<Node> {
     Ok(if nodes.is_empty() { Node::Constant(false) } else { Node::All(nodes) })
 }
 
+fn comparison(name: &str) -> Option<Comparison> {
+    Some(match name {
+        "$eq" => Comparison::Equal,
+        "$lt" => Comparison::Less,
+        "$lte" => Comparison::AtMost,
+        "$gt" => Comparison::Greater,
+        "$gte" => Comparison::AtLeast,
+        _ => return None,
+    })
+}
+
 /// An operator that tests values.
 fn test(name: &str, value: RawBsonRef<'_>, all: &RawDocument, vars: &Vars) -> Result<Test> {
-    let compared = |comparison| match compare(&Path::new(""), comparison, value)? {
-        Node::Path(_, test) => Ok(test),
-        _ => Err(Failure::bad_value("comparison expected")),
-    };
     match name {
-        "$eq" => compared(Comparison::Equal),
-        "$lt" => compared(Comparison::Less),
-        "$lte" => compared(Comparison::AtMost),
-        "$gt" => compared(Comparison::Greater),
-        "$gte" => compared(Comparison::AtLeast),
         "$in" => within(name, value),
         "$regex" => {
             let options = match all.get("$options")? {
