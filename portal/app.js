@@ -19,6 +19,8 @@ const PARTS = {
   ops: () => import("./ops.js"),
 };
 
+// What the documents of a MongoDB collection are, this page does not know; when they expire, it does.
+const COLLECTION_TABS = [["time", "Time"], ["settings", "Scale & Settings"]];
 const TABS = [["items", "Items"], ["query", "Query"], ["settings", "Scale & Settings"], ["time", "Time"], ["scripts", "Scripts"]];
 
 let turn = 0;
@@ -52,17 +54,19 @@ async function route() {
   markTree();
 }
 
-async function coll([db, name, tab = "items"], mine) {
+async function coll([db, name, wanted = "items"], mine) {
   const definition = await json("GET", container(db, name));
   if (mine !== turn) return;
+  const known = definition.documents ? COLLECTION_TABS : TABS;
+  const tab = known.some(([key]) => key === wanted) ? wanted : known[0][0];
   const panel = h("div", { id: "panel", class: "panel", role: "tabpanel", "aria-labelledby": `tab-${tab}` });
   const go = (key) => { location.hash = address("c", db, name, key); };
   replace(main,
     h("div", { class: "heading" }, h("a", { href: "#" + address("db", db), class: "parent" }, db), h("span", { class: "muted", "aria-hidden": "true" }, "/"), h("h1", {}, name),
-      h("span", { class: "chip", title: "Partition key" }, (definition.partitionKey?.paths ?? []).join(" ")),
+      definition.documents ? h("span", { class: "chip" }, "MongoDB collection") : h("span", { class: "chip", title: "Partition key" }, (definition.partitionKey?.paths ?? []).join(" ")),
       ttlChip(definition)),
-    tabs(TABS, tab, go), panel);
-  const part = await (PARTS[tab] ?? PARTS.items)().catch(() => { throw new ApiError(0, "Lost", "The server does not answer."); });
+    tabs(known, tab, go), panel);
+  const part = await PARTS[tab]().catch(() => { throw new ApiError(0, "Lost", "The server does not answer."); });
   if (mine === turn) await part.show(panel, { db, name, definition, reload: route });
 }
 

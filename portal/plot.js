@@ -4,11 +4,11 @@ import { h, count } from "./page.js";
 
 const round = (number) => Math.round(number * 100) / 100;
 
-/** The next round number: 1, 2 or 5 times a power of ten. */
+/** The next round number. */
 function ceiling(number) {
   if (number <= 0) return 1;
   const power = 10 ** Math.floor(Math.log10(number));
-  return [1, 2, 5, 10].map((times) => times * power).find((step) => step >= number);
+  return [1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10].map((times) => times * power).find((step) => step >= number);
 }
 
 const short = (number) => number >= 1e6 ? `${round(number / 1e6)}M` : number >= 1e3 ? `${round(number / 1e3)}k` : String(round(number));
@@ -48,7 +48,8 @@ export function lines(title, at, series, { height = 120, format = short, width =
   const y = (number) => top + inner - (number / most) * inner;
   const x = (index) => left + (index / Math.max(1, at.length - 1)) * (width - left - 4);
   const parts = grid(most, { left, width, y, height, bottom, format });
-  series.forEach((one, number) => {
+  // The first series is drawn last: it lies on top.
+  [...series.entries()].reverse().forEach(([number, one]) => {
     let run = [];
     const flush = () => {
       if (run.length > 1) {

@@ -118,7 +118,7 @@ export function show(panel, { db, name }) {
       return h("td", { class: typeof value === "number" ? "number" : null, title: text.slice(0, 400) }, h("bdi", {}, text.length > 120 ? text.slice(0, 120) + "…" : text));
     };
     return h("table", { class: "grid-table" },
-      h("thead", {}, h("tr", {}, shown.map((name) => h("th", { scope: "col" }, h("bdi", {}, name))))),
+      h("thead", {}, h("tr", {}, shown.map((name) => h("th", { scope: "col", class: rows.some((row) => typeof row?.[name] === "number") ? "number" : null }, h("bdi", {}, name))))),
       h("tbody", {}, rows.map((row) => h("tr", {}, shown.map((name) => cell(row, name))))));
   }
 

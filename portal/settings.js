@@ -19,6 +19,7 @@ export function show(panel, { db, name, definition, reload }) {
     toast("Saved.");
     reload();
   };
+  if (definition.documents) { replace(panel, h("div", { class: "settings" }, collection(definition), throughput(definition))); return; }
   replace(panel, h("div", { class: "settings" },
     ttl(path, definition, change), throughput(definition), indexing(definition, change), fixed(definition),
     h("section", { class: "card" }, h("h2", {}, "Delete container"), h("p", {}, "The container and all its items will be gone."),
@@ -146,6 +147,15 @@ function indexing(definition, change) {
     },
   });
   return h("section", { class: "card" }, h("h2", {}, "Indexing policy"), editor.element, problem, h("div", { class: "actions left" }, save));
+}
+
+/** A MongoDB collection is set by its own commands. */
+function collection(definition) {
+  const ttl = definition.defaultTtl ?? null;
+  const rule = ttl === null ? "Off." : ttl === -1 ? "On, without a default." : definition.ttlPropertyPath
+    ? `Documents expire ${duration(ttl)} after the date at ${definition.ttlPropertyPath}.` : `Documents expire ${duration(ttl)} after their last write.`;
+  return h("section", { class: "card" }, h("h2", {}, "Time to live"), h("p", {}, rule),
+    h("p", { class: "muted" }, "Drivers set it: ", h("code", {}, "createIndex({ _ts: 1 }, { expireAfterSeconds: n })"), ", ", h("code", {}, "collMod"), ", ", h("code", {}, "dropIndex"), "."));
 }
 
 function fixed(definition) {

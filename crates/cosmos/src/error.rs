@@ -121,6 +121,10 @@ impl From<db::Error> for Failure {
             db::Error::FailedDependency => (S::FAILED_DEPENDENCY, None, None),
             db::Error::TooLarge(_) => (S::PAYLOAD_TOO_LARGE, None, None),
             db::Error::PartitionGone => (S::GONE, Some(1002), None),
+            db::Error::Script { number: 0 | 400, .. } => (S::BAD_REQUEST, None, None),
+            db::Error::Script { number, .. } => (S::BAD_REQUEST, Some((*number).into()), None),
+            db::Error::ScriptTime => (S::REQUEST_TIMEOUT, None, None),
+            db::Error::Contention => (retry_with(), None, None),
             db::Error::Throttled { retry_after_ms } => {
                 (S::TOO_MANY_REQUESTS, Some(3200), Some(*retry_after_ms))
             }
@@ -141,6 +145,11 @@ impl From<db::Error> for Failure {
         let failure = Self::new(status, format!("Message: {list}"));
         Self { substatus, retry_after_ms, ..failure }
     }
+}
+
+/// 449, which HTTP itself does not know.
+fn retry_with() -> StatusCode {
+    StatusCode::from_u16(449).expect("three digits")
 }
 
 /// How long a client waits when the write queues are full.

@@ -62,6 +62,8 @@ names! {
     RESOURCE_USAGE = "x-ms-resource-usage";
     RETRY_AFTER_MS = "x-ms-retry-after-ms";
     SCHEMA_VERSION = "x-ms-schemaversion";
+    SCRIPT_LOG = "x-ms-documentdb-script-log-results";
+    SCRIPT_LOGGING = "x-ms-documentdb-script-enable-logging";
     SESSION_TOKEN = "x-ms-session-token";
     START_EPK = "x-ms-start-epk";
     SUBSTATUS = "x-ms-substatus";

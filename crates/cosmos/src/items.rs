@@ -4,7 +4,7 @@
 //! headers that change share one allocation.
 
 use bytes::Bytes;
-use db::{Container, Item, ReadOptions, Reply, Verb, Write};
+use db::{Container, Item, ReadOptions, Reply, Triggers, Verb, Write};
 use http::{HeaderMap, HeaderValue, StatusCode};
 
 use crate::answer::Answer;
@@ -112,7 +112,11 @@ async fn write(call: &mut Call<'_>, database: &str, container: &str, verb: Verb)
         if_match: call.if_match()?.map(str::to_owned),
         if_none_match: call.if_none_match()?.map(str::to_owned),
     };
-    let reply = call.db.write(&container, write).await;
+    let triggers = triggers(call)?;
+    let reply = match triggers == Triggers::default() {
+        true => call.db.write(&container, write).await,
+        false => call.db.write_with_triggers(&container, write, &triggers).await,
+    };
     let mut answer = Answer::empty(StatusCode::OK);
     let mut pen = Pen::new();
     let written = describe(reply, &container, &mut answer.headers, &mut pen)?;
@@ -127,6 +131,16 @@ async fn write(call: &mut Call<'_>, database: &str, container: &str, verb: Verb)
             }
         }
     }
+    Ok(answer)
+}
+
+/// `POST …/operations/partitionkeydelete`: all items of a partition key go.
+pub(crate) async fn delete_key(call: &Call<'_>, database: &str, container: &str) -> Result<Answer> {
+    let container = call.owner(database, container)?;
+    let key = call.partition_key()?.ok_or_else(key_missing)?;
+    let reply = call.db.delete_key(&container, &key).await;
+    let mut answer = Answer::empty(StatusCode::OK);
+    describe(reply, &container, &mut answer.headers, &mut Pen::new())?;
     Ok(answer)
 }
 
@@ -181,7 +195,19 @@ fn wants_body(call: &Call<'_>) -> Result<bool> {
     Ok(!minimal && !unwanted)
 }
 
-/// What a write may ask for and this server does not do, or does not know.
+/// The triggers that a write names.
+fn triggers(call: &Call<'_>) -> Result<Triggers> {
+    let names = |header: Option<&str>| {
+        let names = header.unwrap_or_default().split(',').map(|name| name.trim().to_owned());
+        names.filter(|name| !name.is_empty()).collect()
+    };
+    Ok(Triggers {
+        pre: names(call.text(&headers::PRE_TRIGGER)?),
+        post: names(call.text(&headers::POST_TRIGGER)?),
+    })
+}
+
+/// What a write may ask for and this server does not know.
 fn check_options(call: &Call<'_>) -> Result<()> {
     if let Some(directive) = call.text(&headers::INDEXING_DIRECTIVE)?
         && !["Default", "Include", "Exclude"]
@@ -189,11 +215,6 @@ fn check_options(call: &Call<'_>) -> Result<()> {
             .any(|known| known.eq_ignore_ascii_case(directive))
     {
         return Err(Failure::bad_header(headers::INDEXING_DIRECTIVE.as_str(), directive));
-    }
-    for name in [&headers::PRE_TRIGGER, &headers::POST_TRIGGER] {
-        if call.text(name)?.is_some() {
-            return Err(Failure::unsupported("triggers"));
-        }
     }
     Ok(())
 }

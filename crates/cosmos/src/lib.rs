@@ -41,6 +41,7 @@ mod resources;
 mod routes;
 #[cfg(test)]
 mod script_tests;
+mod sprocs;
 mod tokens;
 
 use std::future::Future;

@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 
 use crate::call::{Call, Intent};
 use crate::error::{Failure, Result};
-use crate::{FrontEnd, headers, items, offers, pkranges, portal, query, resources};
+use crate::{FrontEnd, headers, items, offers, pkranges, portal, query, resources, sprocs};
 use crate::{absent, account, admin, answer::Answer, batch, changes, containers, databases};
 
 /// Answers a request whose signature and version have been checked.
@@ -82,6 +82,7 @@ pub(crate) async fn route(
         ("GET", ["_admin", "status"]) => Box::pin(admin::status::status(front_end, call)).await,
         ("GET", ["_admin", "history"]) => admin::status::history(front_end),
         ("POST", ["_admin", "purge"]) => Box::pin(admin::purge(call)).await,
+        ("POST", ["_admin", "split"]) => Box::pin(admin::split(call)).await,
 
         ("GET" | "POST", ["dbs", db, "users", user, "permissions"]) => {
             let place = Place { parent: Parent::User(db, user), kind: Kind::Permission };
@@ -107,6 +108,9 @@ pub(crate) async fn route(
             let place = Place { parent: Parent::Container(db, c), kind };
             Box::pin(resources::feed(front_end, call, place)).await
         }
+        ("POST", ["dbs", db, "colls", c, "sprocs", id]) => {
+            Box::pin(sprocs::execute(call, db, c, id)).await
+        }
         ("GET" | "PUT" | "DELETE", ["dbs", db, "colls", c, word, id])
             if let Some(kind) = resources::of_container(word) =>
         {
@@ -128,8 +132,8 @@ pub(crate) async fn route(
         {
             absent::one(call, db, Some(c), kind)
         }
-        ("POST", ["dbs", _, "colls", _, "operations", "partitionkeydelete"]) => {
-            Err(Failure::unsupported("deleting all items of a partition key"))
+        ("POST", ["dbs", db, "colls", c, "operations", "partitionkeydelete"]) => {
+            Box::pin(items::delete_key(call, db, c)).await
         }
         ("GET", ["addresses"]) => absent::addresses(),
 
@@ -156,7 +160,7 @@ fn is_route(parts: &[&str]) -> bool {
         ["dbs", _, "colls", _, kind] | ["dbs", _, "colls", _, kind, _] => {
             absent::is_kind(kind) || resources::of_container(kind).is_some()
         }
-        ["_admin", "clock" | "ttl" | "purge" | "status" | "history"] => true,
+        ["_admin", "clock" | "ttl" | "purge" | "split" | "status" | "history"] => true,
         ["_admin", "ttl", "dbs", _, "colls", _] => true,
         ["_admin", "explain", "dbs", _, "colls", _, "docs"]
         | ["_admin", "explain", "dbs", _, "colls", _, "docs", _] => true,

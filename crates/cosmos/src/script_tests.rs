@@ -7,6 +7,7 @@
 //! POST dbs/d/colls/c/docs pad=2100000                  an item with a string of that many bytes
 //! POST dbs/d/colls/c/docs nest=200                     an item that is nested that deeply
 //! POST dbs/d/colls/c/docs idbytes=1024                 an item with an id of that many bytes
+//! POST dbs/d/colls/c/sprocs '{"id":"s"}' js='...'      a body with this text as its property `body`
 //! POST dbs/d/colls/c/docs hex=80e92c...                a body of these bytes
 //! advance 50                                           moves the clock
 //! ```
@@ -117,6 +118,11 @@ impl Runner {
             let (key, value) = split(argument);
             match key {
                 None => body = Bytes::copy_from_slice(value.as_bytes()),
+                Some("js") => {
+                    let mut json: serde_json::Value = serde_json::from_slice(&body)?;
+                    json["body"] = value.into();
+                    body = json.to_string().into();
+                }
                 Some("sign") => sign = value,
                 Some("date") => age = value.parse()?,
                 Some("pad") => {
@@ -227,6 +233,8 @@ fn split(argument: &Argument) -> (Option<&str>, &str) {
 /// The authorization header of a request, as an SDK writes it.
 pub(crate) fn signature(key: &str, method: &str, path: &str, date: &str) -> String {
     let path = path.split('?').next().unwrap();
+    // Signed as what it is done to.
+    let path = path.strip_suffix("/operations/partitionkeydelete").unwrap_or(path);
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     let (kind, link) = match parts.len() {
         0 => ("", String::new()),

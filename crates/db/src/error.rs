@@ -60,6 +60,23 @@ pub enum Error {
     /// The partition the client asked for is not there any more; its map is stale.
     #[error("The requested resource is no longer available at the server.")]
     PartitionGone,
+    /// A script did not come to its end: it was wrong, threw, or was stopped. Nothing was written.
+    #[error("{text}")]
+    Script {
+        /// What happened.
+        text: String,
+        /// The status that the script itself named, such as 409; 0 if none.
+        number: u16,
+    },
+    /// A script's time was up. Nothing was written.
+    #[error(
+        "The script exceeded the time that it may run, so nothing was written. Let it do less at a time, and stop when an \
+         operation is not accepted."
+    )]
+    ScriptTime,
+    /// Others kept changing what a script was changing. Nothing was written.
+    #[error("Conflicting request to resource has been attempted. Retry to avoid conflicts.")]
+    Contention,
     /// Over the provisioned request units.
     #[error(
         "Request rate is large. More Request Units may be needed, so no changes were made. Please retry this \

@@ -57,13 +57,17 @@ impl Db {
             catalog: Arc::new(ArcSwap::from_pointee(Catalog::default())),
             names: Arc::new(Names::new()),
             catalog_lock: Arc::default(),
+            retired: Arc::default(),
             alarm: Arc::new(Alarm::default()),
             tasks: tokio::runtime::Handle::current(),
+            script_permits: Arc::new(tokio::sync::Semaphore::new(crate::scripting::running_max())),
+            functions: None,
             now_seen: Arc::new(AtomicU64::new(stored)),
             now_stored: Arc::new(AtomicU64::new(stored)),
         };
         let catalog = db.load_catalog(&*snapshot).await?;
         db.catalog.store(Arc::new(catalog));
+        db.finish_deletions().await?;
         Ok(db)
     }
 

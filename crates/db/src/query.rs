@@ -58,7 +58,11 @@ impl ResumeFilter {
 }
 
 impl QueryRequest {
-    fn compile(&self, computed: Vec<(String, String)>, now: Timestamp) -> Result<Arc<Compiled>> {
+    pub(crate) fn compile(
+        &self,
+        computed: Vec<(String, String)>,
+        now: Timestamp,
+    ) -> Result<Arc<Compiled>> {
         let now_millis = Some(now.0.cast_signed() * 1_000);
         let options = query::Options { computed, now_millis, ..query::Options::default() };
         Ok(Arc::new(Compiled::new(&self.text, &self.parameters, &options)?))
@@ -74,8 +78,22 @@ impl QueryRequest {
 }
 
 impl Db {
-    /// Runs a query over the items of its scope.
+    /// Runs a query over the items of its scope. One that calls user-defined functions runs where these can harm nobody.
     pub async fn query(
+        &self,
+        container: &Container,
+        query: &QueryRequest,
+        page: &PageRequest,
+        options: ReadOptions<'_>,
+    ) -> Reply<Page> {
+        match self.functions_for(container, &query.text) {
+            Some(functions) => self.query_apart(functions, container, (query, page), options).await,
+            None => self.query_here(container, query, page, options).await,
+        }
+    }
+
+    /// The same, here.
+    pub(crate) async fn query_here(
         &self,
         container: &Container,
         query: &QueryRequest,
@@ -191,11 +209,12 @@ impl Db {
         Ok(plan)
     }
 
-    fn query_context(&self) -> Context {
+    pub(crate) fn query_context(&self) -> Context {
         let now = self.now().0;
         Context {
             now_millis: now.cast_signed() * 1_000,
             seed: self.clock.stopwatch().as_nanos() as u64,
+            udfs: self.functions.clone(),
             ..Context::default()
         }
     }
@@ -467,7 +486,7 @@ fn copies(rows: &Rows) -> Vec<Bytes> {
 }
 
 /// The computed properties of a container: name and query text.
-fn computed_properties(container: &Container) -> Vec<(String, String)> {
+pub(crate) fn computed_properties(container: &Container) -> Vec<(String, String)> {
     let list = container.settings.json.get("computedProperties").and_then(Value::as_array);
     let property = |value: &Value| {
         let text = |name: &str| value[name].as_str().map(str::to_owned);

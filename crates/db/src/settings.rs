@@ -13,6 +13,7 @@ use serde_json::{Map, Value, json};
 use storage::keycode::Writer;
 
 use crate::documents::{Description, Layout, Layouts};
+use crate::history::HistoryPolicy;
 use crate::index::{Composite, CompositePath, IndexingPolicy, push_value};
 use crate::keys::encode_partition_key;
 use crate::record::Record;
@@ -38,6 +39,8 @@ pub struct Settings {
     pub(crate) indexing_before_json: Vec<Value>,
     /// The change of the catalog that set the policy in force; 0 if it was never changed.
     pub(crate) indexing_epoch: u64,
+    /// Whether all versions of its items are remembered, and for how long.
+    pub history: Option<HistoryPolicy>,
     /// How documents are read, where items are not JSON.
     pub(crate) layout: Option<Arc<dyn Layout>>,
     /// The definition as the wire shows it, without system properties.
@@ -90,6 +93,7 @@ impl Settings {
         let default_ttl = DefaultTtl::from_json(body.get("defaultTtl")).map_err(Error::Invalid)?;
         let (indexing, indexing_json) = indexing_policy(body.get("indexingPolicy"), default_ttl)?;
         let unique_keys = unique_keys(body.get("uniqueKeyPolicy"))?;
+        let history = HistoryPolicy::parse(body.get("changeFeedPolicy"))?;
 
         let mut json = Map::new();
         json.insert("id".into(), id.clone().into());
@@ -118,6 +122,7 @@ impl Settings {
             indexing_before: Vec::new(),
             indexing_before_json: Vec::new(),
             indexing_epoch: 0,
+            history,
             layout: None,
             json,
         })

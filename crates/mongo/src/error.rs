@@ -203,6 +203,10 @@ impl From<db::Error> for Refusal {
             E::SessionNotAvailable | E::PartitionGone | E::DiskFull(_) | E::Storage(_) => {
                 Self::new(1, text)
             }
+            // This protocol has no scripts, so it is never told these.
+            E::Script { .. } => Self::new(2, text),
+            E::ScriptTime => Self::new(50, text),
+            E::Contention => Self::new(112, text),
             E::Stopping => Self::new(91, text).labelled("RetryableWriteError"),
         }
     }

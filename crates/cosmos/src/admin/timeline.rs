@@ -2,7 +2,9 @@
 //!
 //! Answered from the orders of expiry, never from the items: see [`db::timeline`], which also says what is exact.
 
-use db::{Due, Explanation, Forecast, ReadOptions, Tally, Timeline};
+use std::sync::Arc;
+
+use db::{Container, Due, Explanation, Forecast, ReadOptions, Tally, Timeline};
 use http::{HeaderValue, StatusCode};
 use model::ttl::{DefaultTtl, Ttl};
 use serde_json::{Value, json};
@@ -79,7 +81,7 @@ pub(crate) async fn explain(
     container: &str,
     id: &str,
 ) -> Result<Answer> {
-    let container = call.db.owner(database, container)?;
+    let container = items_of(call, database, container)?;
     let key = call.partition_key()?.ok_or_else(|| {
         Failure::bad_request("Name the item's partition key in x-ms-documentdb-partitionkey.")
     })?;
@@ -110,7 +112,7 @@ pub(crate) async fn explain_all(
     database: &str,
     container: &str,
 ) -> Result<Answer> {
-    let container = call.db.owner(database, container)?;
+    let container = items_of(call, database, container)?;
     let (scope, page) = (call.scope(&container)?, call.page()?);
     let reply = call.db.list(&container, &scope, &page, ReadOptions::default()).await;
     let page = reply.result?;
@@ -136,6 +138,17 @@ pub(crate) async fn explain_all(
         answer.headers.insert(&headers::CONTINUATION, value);
     }
     Ok(answer)
+}
+
+/// A container whose items are JSON.
+fn items_of(call: &Call<'_>, database: &str, container: &str) -> Result<Arc<Container>> {
+    let container = call.db.owner(database, container)?;
+    match container.settings.json.contains_key("documents") {
+        false => Ok(container),
+        true => Err(Failure::bad_request(
+            "This is a MongoDB collection: its documents are read with MongoDB's drivers.",
+        )),
+    }
 }
 
 /// The ttl that counts, and where it comes from.

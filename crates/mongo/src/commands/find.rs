@@ -29,7 +29,8 @@ pub async fn find(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
     let filter = Filter::parse(filter_document, &vars)?;
     let sort = match fields.document("sort")? {
         Some(sort) if !sort.is_empty() => Some(Sort::parse(sort, vars.collation.as_ref())?),
-        _ => None,
+        // Without another order, what is near something comes nearest first.
+        _ => filter.near().map(|(path, near)| Sort::by_distance(path, near)),
     };
     let projection = match fields.document("projection")? {
         Some(projection) if !projection.is_empty() => Some(Projection::parse(projection, &vars)?),

@@ -26,8 +26,11 @@ pub struct Collation {
 }
 
 impl Collation {
-    /// Reads a `collation` option; none for the simple one, which compares bytes.
+    /// Reads a `collation` option; none for the simple one, which compares bytes, and for the empty one.
     pub fn parse(spec: &RawDocument) -> Result<Option<Self>> {
+        if spec.is_empty() {
+            return Ok(None);
+        }
         let mut found = Self {
             locale: String::new(),
             strength: 3,

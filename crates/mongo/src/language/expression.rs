@@ -157,6 +157,11 @@ impl Expression {
         scope.eval(&self.root)
     }
 
+    /// Whether it has the same value for every document.
+    pub(crate) fn is_constant(&self) -> bool {
+        matches!(self.root, Node::Constant(_))
+    }
+
     /// Whether its value counts as true.
     pub fn is_true(&self, document: &RawDocument) -> Result<bool> {
         Ok(truth(&self.value(document)?))

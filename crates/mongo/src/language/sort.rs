@@ -3,10 +3,14 @@
 //! An array stands for its smallest element where the order ascends and for its largest where it descends; an empty one comes
 //! before null, and what is missing counts as null.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use bson::{Bson, Document, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::collation::Collation;
 use super::failure::{Failure, Result};
+use super::geo::Near;
 use super::keycode;
 use super::number::Number;
 use super::path::{Leaf, Path};
@@ -26,11 +30,31 @@ pub struct SortField {
     pub path: Path,
     /// Whether small values come first.
     pub ascending: bool,
-    /// Not by a field but at random, or by a score that is the same for all.
-    meta: Option<String>,
+    by: By,
+}
+
+/// What of the field counts.
+#[derive(Clone, Debug)]
+enum By {
+    Value,
+    /// Nothing: the order is random.
+    Random,
+    /// A score that is the same for all.
+    Score,
+    /// When the document came: `$natural`.
+    Arrival(Arc<AtomicU64>),
+    /// How far it is from a place.
+    Distance(Box<Near>),
 }
 
 impl Sort {
+    /// The nearest first: how the matches of `$near` are sorted.
+    pub fn by_distance(path: &str, near: &Near) -> Self {
+        let by = By::Distance(Box::new(near.clone()));
+        let field = SortField { path: Path::new(path), ascending: true, by };
+        Self { fields: vec![field], collation: None }
+    }
+
     /// Reads `{a: 1, "b.c": -1}`.
     pub fn parse(spec: &RawDocument, collation: Option<&Collation>) -> Result<Self> {
         let mut fields = Vec::new();
@@ -43,7 +67,7 @@ impl Sort {
                     "FieldPath cannot be constructed with empty string",
                 ));
             }
-            if name.starts_with('$') {
+            if name.starts_with('$') && name != "$natural" {
                 return Err(Failure::coded(
                     16410,
                     format!(
@@ -51,9 +75,10 @@ impl Sort {
                     ),
                 ));
             }
-            let (ascending, meta) = match value {
+            let (ascending, by) = match value {
                 RawBsonRef::Document(meta) => match meta.get("$meta")? {
-                    Some(RawBsonRef::String(which)) => (false, Some(which.to_owned())),
+                    Some(RawBsonRef::String("randVal")) => (false, By::Random),
+                    Some(RawBsonRef::String(_)) => (false, By::Score),
                     _ => {
                         return Err(Failure::coded(
                             17312,
@@ -72,8 +97,8 @@ impl Sort {
                         ));
                     }
                     Some(number) => match number.to_i64_exact() {
-                        Some(1) => (true, None),
-                        Some(-1) => (false, None),
+                        Some(1) => (true, By::Value),
+                        Some(-1) => (false, By::Value),
                         _ => {
                             return Err(Failure::coded(
                                 15975,
@@ -83,7 +108,8 @@ impl Sort {
                     },
                 },
             };
-            fields.push(SortField { path: Path::new(name), ascending, meta });
+            let by = if name == "$natural" { By::Arrival(Arc::default()) } else { by };
+            fields.push(SortField { path: Path::new(name), ascending, by });
         }
         Ok(Self { fields, collation: collation.cloned() })
     }
@@ -104,7 +130,7 @@ impl Sort {
             if name.is_empty() || name.split('.').any(str::is_empty) {
                 return Err(Failure::bad_value("The $sort field cannot be empty"));
             }
-            fields.push(SortField { path: Path::new(name), ascending, meta: None });
+            fields.push(SortField { path: Path::new(name), ascending, by: By::Value });
         }
         Ok(Self { fields, collation: None })
     }
@@ -123,10 +149,19 @@ impl Sort {
     pub fn key(&self, document: &RawDocument) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.fields.len() * 12);
         for field in &self.fields {
-            match field.meta.as_deref() {
-                Some("randVal") => out.extend(fastrand::u64(..).to_be_bytes()),
-                Some(_) => {}
-                None => self.append(&mut out, field, document),
+            match &field.by {
+                By::Value => self.append(&mut out, field, document),
+                By::Random => out.extend(fastrand::u64(..).to_be_bytes()),
+                By::Score => {}
+                By::Arrival(count) => {
+                    let place = count.fetch_add(1, Ordering::Relaxed);
+                    out.extend((if field.ascending { place } else { !place }).to_be_bytes());
+                }
+                By::Distance(near) => {
+                    let distance = near.distance_at(&field.path, document);
+                    let distance = distance.map_or(RawBsonRef::MaxKey, RawBsonRef::Double);
+                    keycode::append(&mut out, distance, None);
+                }
             }
         }
         out

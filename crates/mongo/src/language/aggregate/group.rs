@@ -259,21 +259,29 @@ pub struct State {
 }
 
 impl Group {
-    fn take(&mut self, document: &RawDocument) -> Result<()> {
+    /// The group that a document belongs to.
+    fn place(&mut self, document: &RawDocument) -> Result<usize> {
+        let all_in_one = matches!(&self.by, By::Value(id) if id.is_constant());
+        if all_in_one && !self.state.groups.is_empty() {
+            return Ok(0);
+        }
         let id = self.by.id(document, self.collation.as_ref())?;
         let key = key_of(&id, self.collation.as_ref());
+        if let Some(at) = self.state.places.get(&key) {
+            return Ok(*at);
+        }
         let state = &mut self.state;
-        let at = match state.places.get(&key) {
-            Some(at) => *at,
-            None => {
-                let at = state.groups.len();
-                state.bytes += key.len() * 2 + 128 + self.wanted.len() * 128;
-                state.places.insert(key, at);
-                let start = |wanted: &Wanted| wanted.start(self.collation.as_ref());
-                state.groups.push((id, self.wanted.iter().map(start).collect()));
-                at
-            }
-        };
+        let at = state.groups.len();
+        state.bytes += key.len() * 2 + 128 + self.wanted.len() * 128;
+        state.places.insert(key, at);
+        let start = |wanted: &Wanted| wanted.start(self.collation.as_ref());
+        state.groups.push((id, self.wanted.iter().map(start).collect()));
+        Ok(at)
+    }
+
+    fn take(&mut self, document: &RawDocument) -> Result<()> {
+        let at = self.place(document)?;
+        let state = &mut self.state;
         for (wanted, accumulator) in self.wanted.iter().zip(&mut state.groups[at].1) {
             let before = accumulator.bytes();
             accumulator.add(wanted.value(document)?)?;

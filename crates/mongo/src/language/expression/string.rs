@@ -1,5 +1,7 @@
 //! Strings and regular expressions.
 
+use std::cell::RefCell;
+
 use bson::{Bson, doc};
 
 use super::eval::{Scope, is_nullish, kind};
@@ -359,6 +361,30 @@ fn replace(name: &str, values: &[Option<Bson>]) -> Result<Bson> {
     }
 }
 
+thread_local! {
+    /// The patterns used last: most expressions ask every document for the same one.
+    static COMPILED: RefCell<Vec<Pattern>> = const { RefCell::new(Vec::new()) };
+}
+
+/// How many patterns a thread keeps.
+const COMPILED_MAX: usize = 16;
+
+fn compiled(source: &str, options: &str, name: &str) -> Result<Pattern> {
+    let is_it = |each: &Pattern| each.source == source && each.options == options;
+    let known = COMPILED.with_borrow(|all| all.iter().find(|each| is_it(each)).cloned());
+    if let Some(known) = known {
+        return Ok(known);
+    }
+    let pattern = Pattern::compile(source, options, name)?;
+    COMPILED.with_borrow_mut(|all| {
+        if all.len() == COMPILED_MAX {
+            all.remove(0);
+        }
+        all.push(pattern.clone());
+    });
+    Ok(pattern)
+}
+
 /// The text and the pattern; none if one is null.
 fn searched(name: &str, values: &[Option<Bson>]) -> Result<Option<(String, Pattern)>> {
     let text = match &values[0] {
@@ -383,7 +409,7 @@ fn searched(name: &str, values: &[Option<Bson>]) -> Result<Option<(String, Patte
         }
     };
     let pattern = match &values[1] {
-        Some(Bson::String(source)) => Pattern::compile(source, options.unwrap_or(""), name)?,
+        Some(Bson::String(source)) => compiled(source, options.unwrap_or(""), name)?,
         Some(Bson::RegularExpression(regex)) => {
             let own = regex.options.as_str();
             if options.is_some() && !own.is_empty() {
@@ -394,7 +420,7 @@ fn searched(name: &str, values: &[Option<Bson>]) -> Result<Option<(String, Patte
                     ),
                 ));
             }
-            Pattern::compile(regex.pattern.as_str(), options.unwrap_or(own), name)?
+            compiled(regex.pattern.as_str(), options.unwrap_or(own), name)?
         }
         Some(value) if is_nullish(value) => return Ok(None),
         _ => {
