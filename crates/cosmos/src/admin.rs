@@ -13,6 +13,7 @@
 //! | `GET /_admin/status` | health, engine, disk, memory, connections, request units, containers, slow queries ([`status`]) |
 //! | `GET /_admin/history` | the last hour, a sample every ten seconds |
 //! | `POST /_admin/purge` | removes what is expired now, whatever it costs |
+//! | `POST /_admin/split` | puts two partitions in the place of one: `{"database": …, "container": …, "partition": id}` |
 //!
 //! A POST answers when the purge has settled, and says how many items went. The clock never goes back (R13).
 //!
@@ -87,6 +88,30 @@ pub(crate) async fn purge(call: &Call<'_>) -> Result<Answer> {
     let next_due = report.next_due.map(|instant| instant.0);
     let body = json!({"now": call.db.now().0, "purged": report.purged, "nextDue": next_due});
     Ok(Answer::json(StatusCode::OK, &body))
+}
+
+/// `POST /_admin/split`
+pub(crate) async fn split(call: &mut Call<'_>) -> Result<Answer> {
+    let order = call.json_object()?;
+    let text = |name: &str| {
+        order[name].as_str().ok_or_else(|| {
+            Failure::bad_request(format!(
+                "Say which {name}: a split needs \"database\", \"container\" and \"partition\"."
+            ))
+        })
+    };
+    let number = match &order["partition"] {
+        Value::String(id) => id.parse().ok(),
+        id => id.as_u64().and_then(|id| u32::try_from(id).ok()),
+    };
+    let number = number.ok_or_else(|| {
+        Failure::bad_request(
+            "The \"partition\" to split is the id of a partition key range, such as 0.",
+        )
+    })?;
+    let children = call.db.split(text("database")?, text("container")?, number).await?;
+    let children: Vec<String> = children.iter().map(u32::to_string).collect();
+    Ok(Answer::json(StatusCode::OK, &json!({"parent": number.to_string(), "children": children})))
 }
 
 /// `GET /metrics`

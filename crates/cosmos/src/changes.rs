@@ -1,10 +1,9 @@
 //! `GET …/docs` with `A-IM`: the change feed.
 //!
-//! Each answer carries the etag to go on from; when there is nothing new the answer is 304, with an etag too. The mode "all versions
-//! and deletes" is not here.
+//! Each answer carries the etag to go on from; when there is nothing new the answer is 304, with an etag too.
 
 use bytes::Bytes;
-use db::ChangesRequest;
+use db::{ChangesMode, ChangesRequest};
 use http::{HeaderMap, StatusCode};
 use serde_json::Value;
 
@@ -18,24 +17,21 @@ use crate::items::{self, describe};
 
 /// A page of changes.
 pub(crate) async fn read(call: &Call<'_>, database: &str, container: &str) -> Result<Answer> {
-    let mode = call.text(&headers::A_IM)?.unwrap_or_default();
-    if mode.eq_ignore_ascii_case("Full-Fidelity Feed") {
-        return Err(Failure::bad_request(
-            "Full Fidelity Change Feed is not supported on this account type.",
-        ));
-    }
-    if !mode.eq_ignore_ascii_case("Incremental Feed") {
-        return Err(Failure::bad_header(headers::A_IM.as_str(), mode));
-    }
+    let name = call.text(&headers::A_IM)?.unwrap_or_default();
+    let mode = match name {
+        _ if name.eq_ignore_ascii_case("Incremental Feed") => ChangesMode::Latest,
+        _ if name.eq_ignore_ascii_case("Full-Fidelity Feed") => ChangesMode::All,
+        _ => return Err(Failure::bad_header(headers::A_IM.as_str(), name)),
+    };
     let container = call.owner(database, container)?;
     let (scope, from, items_max) = (call.scope(&container)?, start(call)?, call.items_max()?);
     call.session()?;
-    let reply = call.db.changes(&container, &scope, &from, items_max).await;
+    let reply = call.db.changes(&container, &scope, (mode, &from), items_max).await;
 
     let mut pen = Pen::new();
     let mut described = HeaderMap::new();
     let mut page = describe(reply, &container, &mut described, &mut pen)?;
-    if call.text(&headers::CHANGE_FEED_FORMAT)?.is_some() {
+    if mode == ChangesMode::Latest && call.text(&headers::CHANGE_FEED_FORMAT)?.is_some() {
         page.rows = page.rows.iter().map(envelope).collect();
     }
     let mut answer = feed::answer(container.rid, items::ARRAY, &page.rows);

@@ -134,6 +134,16 @@ async fn write(call: &mut Call<'_>, database: &str, container: &str, verb: Verb)
     Ok(answer)
 }
 
+/// `POST …/operations/partitionkeydelete`: all items of a partition key go.
+pub(crate) async fn delete_key(call: &Call<'_>, database: &str, container: &str) -> Result<Answer> {
+    let container = call.owner(database, container)?;
+    let key = call.partition_key()?.ok_or_else(key_missing)?;
+    let reply = call.db.delete_key(&container, &key).await;
+    let mut answer = Answer::empty(StatusCode::OK);
+    describe(reply, &container, &mut answer.headers, &mut Pen::new())?;
+    Ok(answer)
+}
+
 /// A page of items or rows as an answer.
 pub(crate) fn rows(reply: Reply<db::Page>, container: &Container) -> Result<Answer> {
     let mut described = HeaderMap::new();

@@ -82,6 +82,7 @@ pub(crate) async fn route(
         ("GET", ["_admin", "status"]) => Box::pin(admin::status::status(front_end, call)).await,
         ("GET", ["_admin", "history"]) => admin::status::history(front_end),
         ("POST", ["_admin", "purge"]) => Box::pin(admin::purge(call)).await,
+        ("POST", ["_admin", "split"]) => Box::pin(admin::split(call)).await,
 
         ("GET" | "POST", ["dbs", db, "users", user, "permissions"]) => {
             let place = Place { parent: Parent::User(db, user), kind: Kind::Permission };
@@ -131,8 +132,8 @@ pub(crate) async fn route(
         {
             absent::one(call, db, Some(c), kind)
         }
-        ("POST", ["dbs", _, "colls", _, "operations", "partitionkeydelete"]) => {
-            Err(Failure::unsupported("deleting all items of a partition key"))
+        ("POST", ["dbs", db, "colls", c, "operations", "partitionkeydelete"]) => {
+            Box::pin(items::delete_key(call, db, c)).await
         }
         ("GET", ["addresses"]) => absent::addresses(),
 
@@ -159,7 +160,7 @@ fn is_route(parts: &[&str]) -> bool {
         ["dbs", _, "colls", _, kind] | ["dbs", _, "colls", _, kind, _] => {
             absent::is_kind(kind) || resources::of_container(kind).is_some()
         }
-        ["_admin", "clock" | "ttl" | "purge" | "status" | "history"] => true,
+        ["_admin", "clock" | "ttl" | "purge" | "split" | "status" | "history"] => true,
         ["_admin", "ttl", "dbs", _, "colls", _] => true,
         ["_admin", "explain", "dbs", _, "colls", _, "docs"]
         | ["_admin", "explain", "dbs", _, "colls", _, "docs", _] => true,

@@ -19,12 +19,9 @@ use crate::partition::Head;
 use crate::ranges::{Partitions, Span};
 use crate::resources::{Owner, Resources};
 use crate::settings::resource_id;
-use crate::throughput::{Offer, Throughput};
+use crate::throughput::{Offer, PARTITIONS_MAX, Throughput};
 use crate::writer::Op;
 use crate::{Db, Error, Result, Settings};
-
-/// The most partitions that a container is made with; throughput beyond that is spread over these.
-const PARTITIONS_AT_FIRST_MAX: u32 = 100;
 
 /// A database.
 #[derive(Debug)]
@@ -261,7 +258,7 @@ impl Db {
             // Documents are named, not hashed.
             (Some(_), _) => 1,
             (None, Some(parts)) => parts,
-            _ => throughput.map_or(1, Throughput::partitions).min(PARTITIONS_AT_FIRST_MAX),
+            _ => throughput.map_or(1, Throughput::partitions).min(PARTITIONS_MAX),
         };
         let runtime = Arc::new(Runtime::new(rid, ts, ttl, settings.clone(), shared.clone()));
         let head = Head { now: ts, ..Head::default() };
@@ -407,6 +404,14 @@ impl Change<'_> {
 
     pub fn put_bytes(&mut self, key: Key<'_>, value: Vec<u8>) {
         self.batch.put(key.family(), key.encode(), value);
+    }
+
+    /// Has the container that is to be seen after the change.
+    pub fn show(&mut self, container: &Arc<Container>) -> Result<()> {
+        let entry = self.catalog.databases.get_mut(&container.database_id);
+        let entry = entry.ok_or(Error::OwnerNotFound)?;
+        entry.containers.insert(container.id().to_owned(), container.clone());
+        Ok(())
     }
 
     pub fn delete(&mut self, key: Key<'_>) {

@@ -57,6 +57,11 @@ impl Container {
         Self { rid, database_id, settings, etag, ts, runtime, partitions, labels }
     }
 
+    /// The same container with other partitions.
+    pub(crate) fn with_partitions(&self, partitions: Arc<Partitions>) -> Self {
+        Self { partitions, ..self.clone() }
+    }
+
     /// Its rid as text.
     pub fn rid_text(&self) -> &Bytes {
         &self.labels.rid

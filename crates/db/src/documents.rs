@@ -129,7 +129,9 @@ impl Db {
                 Together::Unordered => Mode::Unordered,
             };
             let (reply, outcomes) = oneshot::channel();
-            partition.submit(Op::Write(Transaction { ops, mode }, reply))?;
+            if partition.submit(Op::Write(Transaction { ops, mode }, reply))?.is_some() {
+                return Err(Error::OwnerNotFound);
+            }
             outcomes.await.map_err(|_| Error::OwnerNotFound)
         }
         .await;

@@ -26,8 +26,17 @@ pub enum ChangesRequest {
     After(String),
 }
 
+/// What of its changes a container shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangesMode {
+    /// Each living item once, at its last change.
+    Latest,
+    /// Every version of every item, and that it went ([`crate::history`]).
+    All,
+}
+
 /// How many feed entries are read at a time.
-const CHUNK: usize = 128;
+pub(crate) const CHUNK: usize = 128;
 
 /// What a feed entry says besides its key.
 pub(crate) struct FeedEntry {
@@ -62,12 +71,15 @@ impl Db {
         &self,
         container: &Container,
         scope: &Scope,
-        from: &ChangesRequest,
+        (mode, from): (ChangesMode, &ChangesRequest),
         items_max: usize,
     ) -> Reply<Page> {
         let mut charge = charge::MISS;
         let (mut session, mut other_sessions) = (None, Vec::new());
         let result = async {
+            if mode == ChangesMode::All {
+                check_all_versions(container, from)?;
+            }
             let targets = container.targets(scope)?;
             (session, other_sessions) = fan::sessions(&targets);
             self.admit_all(&targets)?;
@@ -75,7 +87,7 @@ impl Db {
             let last = |target: Target| (target.partition.session().lsn, target);
             let mut targets: Vec<(u64, Target)> = targets.into_iter().map(last).collect();
             let filter = ScopeFilter::new(container, scope)?;
-            let read = FeedRead { view: View::new(self, container), filter };
+            let read = FeedRead { view: View::new(self, container), filter, container };
             let known = match from {
                 ChangesRequest::After(etag) => Some(FeedEtag::parse(etag)?),
                 _ => None,
@@ -102,7 +114,13 @@ impl Db {
                     continue;
                 }
                 let cost = page.cost();
-                let next = read.partition(target, next, last, &mut page).await?;
+                let next = match mode {
+                    ChangesMode::Latest => read.partition(target, next, last, &mut page).await?,
+                    ChangesMode::All => {
+                        read.check_retention(target, next)?;
+                        read.versions(target, next, last, &mut page).await?
+                    }
+                };
                 self.settle(&target.partition, RequestCharge(page.cost() - cost));
                 read_up_to.push((id.partition, next.saturating_sub(1)));
             }
@@ -117,14 +135,15 @@ impl Db {
 }
 
 /// What a reading of the feed sees, and which of it it wants.
-struct FeedRead {
-    view: View,
-    filter: ScopeFilter,
+pub(crate) struct FeedRead<'a> {
+    pub view: View,
+    pub filter: ScopeFilter,
+    pub container: &'a Container,
 }
 
 /// A page of the feed in the making.
 #[derive(Default)]
-struct FeedPage {
+pub(crate) struct FeedPage {
     rows: Vec<Bytes>,
     bytes: usize,
     looked: usize,
@@ -132,8 +151,14 @@ struct FeedPage {
 }
 
 impl FeedPage {
-    fn is_full(&self) -> bool {
+    pub fn is_full(&self) -> bool {
         self.rows.len() >= self.items_max || self.bytes > PAGE_BYTES_MAX
+    }
+
+    pub fn push(&mut self, row: Bytes) {
+        self.looked += 1;
+        self.bytes += row.len();
+        self.rows.push(row);
     }
 
     fn cost(&self) -> f64 {
@@ -141,7 +166,7 @@ impl FeedPage {
     }
 }
 
-impl FeedRead {
+impl FeedRead<'_> {
     /// Adds a partition's changes from `next` on; gives the change to go on with. Changes that share an lsn are never parted.
     async fn partition(
         &self,
@@ -211,6 +236,25 @@ impl FeedRead {
             }
         }
         Ok(found)
+    }
+}
+
+/// Whether all versions can be read from there.
+fn check_all_versions(container: &Container, from: &ChangesRequest) -> Result<()> {
+    if container.settings.history.is_none() {
+        return Err(Error::Invalid(
+            "The change feed mode All Versions and Deletes must be enabled for this container: set its \
+             changeFeedPolicy.retentionDuration to the minutes that changes are to be kept for."
+                .into(),
+        ));
+    }
+    match from {
+        ChangesRequest::Now | ChangesRequest::After(_) => Ok(()),
+        ChangesRequest::Beginning | ChangesRequest::Since(_) => Err(Error::Invalid(
+            "The change feed mode All Versions and Deletes can only be read from now (If-None-Match: *) or from the etag of \
+             an earlier answer."
+                .into(),
+        )),
     }
 }
 

@@ -18,7 +18,7 @@ use crate::charge::{self, RequestCharge};
 use crate::documents::{Edit, Layout, not_json};
 use crate::fan::{self, Fan};
 use crate::index::is_system_property;
-use crate::keys::{Key, encode_name, encode_partition_key};
+use crate::keys::{Key, decode_partition_key, encode_name, encode_partition_key};
 use crate::partition::Partition;
 use crate::patch::Patch;
 use crate::ranges::{Places, Target};
@@ -197,7 +197,16 @@ impl PreparedBody {
     /// Validates an item and computes what is stored beside it.
     pub fn new(settings: &Settings, ttl: TtlState, value: &Value) -> Result<Self> {
         let members = value.as_object().ok_or_else(not_an_object)?;
-        let own_ttl = own_ttl(members.get("ttl"), ttl.default.is_on())?;
+        let mut own_ttl = own_ttl(members.get("ttl"), ttl.default.is_on())?;
+        if let Some(path) = &settings.ttl_path {
+            own_ttl = Ttl::from_base(path.find(value), own_ttl).map_err(|_| {
+                Error::Invalid(
+                    "The input ttl is invalid: in a container with a 'ttlPropertyPath' an item's own ttl can only be '-1', \
+                     which means never expire."
+                        .into(),
+                )
+            })?;
+        }
         let unique = settings.unique_entries(value)?;
         let terms = settings.indexing.terms(value);
         let text = text_of(members);
@@ -283,7 +292,7 @@ impl Db {
                 }
             }
             let transaction = Transaction { ops, mode: Mode::Atomic };
-            let outcomes = self.submit(partition, transaction)?;
+            let outcomes = self.submit(container, partition, transaction).await?;
             // The writer drops what it has not answered only when the container goes.
             outcomes.await.map_err(|_| Error::OwnerNotFound)
         }
@@ -291,7 +300,8 @@ impl Db {
         let charge = result.iter().flatten().map(|outcome: &Outcome| outcome.charge.0).sum();
         let charge = RequestCharge(charge);
         self.settle(partition, charge);
-        let session = Some(partition.session());
+        // A partition that was split meanwhile has nothing to say of what its successor has done.
+        let session = (!partition.is_closed()).then(|| partition.session());
         Reply { result, charge, session, other_sessions: Vec::new() }
     }
 
@@ -300,10 +310,14 @@ impl Db {
         let mut pending = Vec::with_capacity(writes.len());
         for write in writes {
             let prepared = self.prepare(container, write).await;
-            pending.push(prepared.and_then(|(partition, prepared)| {
-                let transaction = Transaction { ops: vec![prepared], mode: Mode::Atomic };
-                Ok((partition, self.submit(partition, transaction)?))
-            }));
+            pending.push(match prepared {
+                Err(error) => Err(error),
+                Ok((partition, prepared)) => {
+                    let transaction = Transaction { ops: vec![prepared], mode: Mode::Atomic };
+                    let submitted = self.submit(container, partition, transaction).await;
+                    submitted.map(|answer| (partition, answer))
+                }
+            });
         }
         let mut outcomes = Vec::with_capacity(pending.len());
         let (mut sum, mut sessions) = (RequestCharge::default(), Vec::new());
@@ -334,15 +348,37 @@ impl Db {
     }
 
     /// Queues a transaction for the writer, if there are request units for it.
-    fn submit(
+    async fn submit(
         &self,
+        container: &Container,
         partition: &Partition,
         transaction: Transaction,
     ) -> Result<oneshot::Receiver<Vec<Outcome>>> {
         self.admit(partition)?;
         let (reply, outcomes) = oneshot::channel();
-        partition.submit(Op::Write(transaction, reply))?;
+        if let Some(op) = partition.submit(Op::Write(transaction, reply))? {
+            Box::pin(self.submit_again(container, op)).await?;
+        }
         Ok(outcomes)
+    }
+
+    /// Queues what found no writer: if that is because of a split, its partition's successor has one as soon as the split is made.
+    async fn submit_again(&self, container: &Container, op: Op) -> Result<()> {
+        drop(self.catalog_lock.lock().await);
+        let Op::Write(transaction, reply) = op else { return Err(Error::OwnerNotFound) };
+        let current = self.current(container).ok_or(Error::OwnerNotFound)?;
+        let paths = current.settings.partition_key.paths.len();
+        let key = transaction.ops.first().map(|op| decode_partition_key(&op.key, paths));
+        let key = key.transpose()?.unwrap_or_default();
+        match current.partition_of(&key).submit(Op::Write(transaction, reply))? {
+            None => Ok(()),
+            Some(_) => Err(Error::OwnerNotFound),
+        }
+    }
+
+    /// The container as it is now.
+    pub(crate) fn current(&self, container: &Container) -> Option<Arc<Container>> {
+        self.catalog.load().containers().find(|current| current.rid == container.rid).cloned()
     }
 
     /// The items of a scope, partition by partition, in the order of their creation.

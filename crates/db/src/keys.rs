@@ -9,9 +9,12 @@
 //!          05 container partition               the partition's head
 //!          06 resource                          a user, permission, encryption key or script
 //!          07 container partition               how far its index is rebuilt
+//!          08 container partition key           -> lsn: items of the key up to this change are being deleted
+//!          09 container partition               a partition whose data is to be removed: a split's parent, or what one has left
 //! id       container partition key id           -> ordinal
 //! item     container partition ordinal          -> record
 //! feed     container partition lsn ordinal      -> when, whether the item has an own ttl, bytes
+//!          container log       lsn seq          -> a version        (containers that remember all; log = partition + 2^31)
 //! expiry   container partition instant ordinal  -> lsn, bytes    (items with an own ttl > 0 only)
 //! index    container partition 01 key ordinal   the items of a partition key, in order
 //!          container partition 02 n key values  -> ordinal        unique keys
@@ -55,9 +58,12 @@ pub(crate) enum Key<'a> {
     Head(PartitionId),
     Resource(u32),
     Reindex(PartitionId),
+    Deletion { partition: PartitionId, key: &'a [u8] },
+    Abandoned(PartitionId),
     Id { partition: PartitionId, name: &'a [u8] },
     Item { partition: PartitionId, ordinal: u64 },
     Feed { partition: PartitionId, lsn: u64, ordinal: u64 },
+    Version { partition: PartitionId, lsn: u64, seq: u32 },
     Expiry { partition: PartitionId, at: Timestamp, ordinal: u64 },
     Member { partition: PartitionId, key: &'a [u8], ordinal: u64 },
     Unique { partition: PartitionId, suffix: &'a [u8] },
@@ -79,10 +85,12 @@ impl Key<'_> {
             | Self::Dropped(_)
             | Self::Head(_)
             | Self::Resource(_)
-            | Self::Reindex(_) => Family::Catalog,
+            | Self::Reindex(_)
+            | Self::Deletion { .. }
+            | Self::Abandoned(_) => Family::Catalog,
             Self::Id { .. } => Family::Id,
             Self::Item { .. } => Family::Item,
-            Self::Feed { .. } => Family::Feed,
+            Self::Feed { .. } | Self::Version { .. } => Family::Feed,
             Self::Expiry { .. } => Family::Expiry,
             Self::Member { .. } | Self::Unique { .. } | Self::Term { .. } => Family::Index,
         }
@@ -96,13 +104,18 @@ impl Key<'_> {
             Self::Container(number) => catalog_key(2, number),
             Self::Offer(number) => catalog_key(3, number),
             Self::Dropped(number) => catalog_key(4, number),
-            Self::Head(partition) => partition_key(5, partition),
-            Self::Reindex(partition) => partition_key(7, partition),
+            Self::Head(partition) => partition_key(5, partition, &[]),
             Self::Resource(number) => catalog_key(6, number),
+            Self::Reindex(partition) => partition_key(7, partition, &[]),
+            Self::Deletion { partition, key } => partition_key(8, partition, key),
+            Self::Abandoned(partition) => partition_key(9, partition, &[]),
             Self::Id { partition, name } => in_partition(partition, name.len()).rest(name).take(),
             Self::Item { partition, ordinal } => in_partition(partition, 8).u64(ordinal).take(),
             Self::Feed { partition, lsn, ordinal } => {
                 in_partition(partition, 16).u64(lsn).u64(ordinal).take()
+            }
+            Self::Version { partition, lsn, seq } => {
+                in_partition(log_of(partition), 12).u64(lsn).u32(seq).take()
             }
             Self::Expiry { partition, at, ordinal } => {
                 in_partition(partition, 16).u64(at.0).u64(ordinal).take()
@@ -120,7 +133,7 @@ impl Key<'_> {
     }
 }
 
-/// All catalog keys of one kind: databases 1, containers 2, offers 3, dropped 4, heads 5, resources 6.
+/// All catalog keys of one kind, by the numbers above.
 pub(crate) fn catalog_range(kind: u8) -> std::ops::Range<Bytes> {
     Bytes::copy_from_slice(&[kind])..Bytes::copy_from_slice(&[kind + 1])
 }
@@ -129,6 +142,18 @@ pub(crate) fn catalog_range(kind: u8) -> std::ops::Range<Bytes> {
 pub(crate) fn partition_range(partition: PartitionId) -> std::ops::Range<Bytes> {
     prefix_range(in_partition(partition, 0).take())
 }
+
+/// A partition's log of versions, from a change on.
+pub(crate) fn history_from(partition: PartitionId, lsn: u64) -> std::ops::Range<Bytes> {
+    Key::Version { partition, lsn, seq: 0 }.encode()..partition_range(log_of(partition)).end
+}
+
+/// Where a partition's log of versions is: beside the feed, under a number that no partition has.
+pub(crate) fn log_of(partition: PartitionId) -> PartitionId {
+    PartitionId { partition: partition.partition | LOG, ..partition }
+}
+
+const LOG: u32 = 1 << 31;
 
 /// All keys of a container in a family other than the catalog.
 pub(crate) fn container_range(container: u32) -> std::ops::Range<Bytes> {
@@ -241,10 +266,11 @@ fn catalog_key(kind: u8, number: u32) -> Bytes {
     key.finish()
 }
 
-fn partition_key(kind: u8, partition: PartitionId) -> Bytes {
-    let mut key = Writer::new();
-    key.u8(kind).u32(partition.container).u32(partition.partition);
-    key.finish()
+/// The catalog's key of a partition.
+fn partition_key(kind: u8, partition: PartitionId, rest: &[u8]) -> Bytes {
+    let mut key = Writer::append_to(Vec::with_capacity(9 + rest.len()));
+    key.u8(kind).u32(partition.container).u32(partition.partition).rest(rest);
+    key.into_inner().into()
 }
 
 fn in_partition(partition: PartitionId, room: usize) -> Builder {
@@ -259,6 +285,11 @@ struct Builder(Writer<Vec<u8>>);
 impl Builder {
     fn u8(mut self, value: u8) -> Self {
         self.0.u8(value);
+        self
+    }
+
+    fn u32(mut self, value: u32) -> Self {
+        self.0.u32(value);
         self
     }
 

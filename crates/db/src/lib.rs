@@ -34,10 +34,12 @@ pub mod catalog;
 pub mod charge;
 pub mod check;
 pub mod container;
+pub mod delete_key;
 pub mod documents;
 pub mod error;
 mod fan;
 pub mod feed;
+pub mod history;
 mod index;
 pub mod items;
 mod keys;
@@ -56,14 +58,15 @@ pub mod resources;
 mod scan;
 pub mod scripting;
 pub mod settings;
+pub mod split;
 #[cfg(test)]
 mod tests;
 pub mod throughput;
 pub mod timeline;
 mod writer;
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, Weak};
 
 use arc_swap::ArcSwap;
 use model::clock::Clock;
@@ -74,7 +77,7 @@ pub use catalog::Database;
 pub use charge::RequestCharge;
 pub use container::Container;
 pub use error::{Error, Result};
-pub use feed::ChangesRequest;
+pub use feed::{ChangesMode, ChangesRequest};
 pub use items::{Item, Page, PageRequest, ReadOptions, Scope, Verb, Write, Written};
 pub use purge::{PurgeReport, TtlLag};
 pub use query::{QueryRequest, ResumeFilter};
@@ -105,6 +108,8 @@ pub struct Db {
     catalog: Arc<ArcSwap<catalog::Catalog>>,
     names: Arc<names::Names>,
     catalog_lock: Arc<tokio::sync::Mutex<()>>,
+    /// Partitions that were split, while a request still reads them.
+    retired: Arc<Mutex<Vec<Weak<partition::Partition>>>>,
     alarm: Arc<purge::Alarm>,
     /// Where the writers run: requests may come from other runtimes, and these may end first.
     tasks: tokio::runtime::Handle,

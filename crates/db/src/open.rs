@@ -57,6 +57,7 @@ impl Db {
             catalog: Arc::new(ArcSwap::from_pointee(Catalog::default())),
             names: Arc::new(Names::new()),
             catalog_lock: Arc::default(),
+            retired: Arc::default(),
             alarm: Arc::new(Alarm::default()),
             tasks: tokio::runtime::Handle::current(),
             script_permits: Arc::new(tokio::sync::Semaphore::new(crate::scripting::running_max())),
@@ -66,6 +67,7 @@ impl Db {
         };
         let catalog = db.load_catalog(&*snapshot).await?;
         db.catalog.store(Arc::new(catalog));
+        db.finish_deletions().await?;
         Ok(db)
     }
 

@@ -35,10 +35,15 @@ pub(crate) struct Head {
     pub items: u64,
     /// Bytes of their records.
     pub bytes: u64,
+    /// The log of versions is complete from this change on; 0 if nothing has been logged since it last had a hole.
+    pub log_from: u64,
+    /// The log's first entry is of this change or a later one; 0 if there is none.
+    pub log_begin: u64,
 }
 
 impl Head {
     const LENGTH: usize = 56;
+    const LENGTH_WITH_LOG: usize = 72;
 
     pub fn encode(&self) -> Bytes {
         let fields = [
@@ -49,18 +54,23 @@ impl Head {
             self.expiry_cursor.0,
             self.items,
             self.bytes,
+            self.log_from,
+            self.log_begin,
         ];
-        fields.iter().flat_map(|field| field.to_le_bytes()).collect::<Vec<_>>().into()
+        // Few partitions have a log.
+        let count = if (self.log_from, self.log_begin) == (0, 0) { 7 } else { 9 };
+        fields[..count].iter().flat_map(|field| field.to_le_bytes()).collect::<Vec<_>>().into()
     }
 
     pub fn decode(bytes: &[u8]) -> storage::Result<Self> {
-        if bytes.len() != Self::LENGTH {
+        if bytes.len() != Self::LENGTH && bytes.len() != Self::LENGTH_WITH_LOG {
             return Err(storage::Error::Corrupt(format!(
                 "a partition head of {} bytes",
                 bytes.len()
             )));
         }
-        let field = |i: usize| u64::from_le_bytes(std::array::from_fn(|at| bytes[i * 8 + at]));
+        let byte = |at: usize| bytes.get(at).copied().unwrap_or(0);
+        let field = |i: usize| u64::from_le_bytes(std::array::from_fn(|at| byte(i * 8 + at)));
         Ok(Self {
             lsn: field(0),
             ordinal: field(1),
@@ -69,6 +79,8 @@ impl Head {
             expiry_cursor: Timestamp(field(4)),
             items: field(5),
             bytes: field(6),
+            log_from: field(7),
+            log_begin: field(8),
         })
     }
 }
@@ -125,12 +137,22 @@ impl Partition {
         (partition, receiver)
     }
 
-    /// Hands an operation to the writer without waiting for room.
-    pub fn submit(&self, op: Op) -> Result<()> {
-        self.queue.try_send(op).map_err(|error| match error {
-            mpsc::error::TrySendError::Full(_) => Error::Overloaded,
-            mpsc::error::TrySendError::Closed(_) => Error::OwnerNotFound,
-        })
+    /// Hands an operation to the writer without waiting for room. Gives it back if there is no writer any more.
+    pub fn submit(&self, op: Op) -> Result<Option<Op>> {
+        match self.queue.try_send(op) {
+            Ok(()) => Ok(None),
+            Err(mpsc::error::TrySendError::Full(_)) => Err(Error::Overloaded),
+            Err(mpsc::error::TrySendError::Closed(op)) => Ok(Some(op)),
+        }
+    }
+
+    /// Whether its writer has stopped.
+    pub fn is_closed(&self) -> bool {
+        self.queue.is_closed()
+    }
+
+    pub fn shared_bucket(&self) -> Arc<Mutex<Bucket>> {
+        self.bucket.clone()
     }
 
     /// Hands an operation of our own to the writer, waiting for room.

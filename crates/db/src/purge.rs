@@ -113,7 +113,7 @@ impl Db {
         self.keep_clock().await?;
         let mut report =
             PurgeReport { more: self.purge_dropped().await?, ..PurgeReport::default() };
-        for container in self.containers_with_ttl() {
+        for container in self.containers_to_purge() {
             for partition in &container.partitions.all {
                 let spare = partition.bucket().spare(self.clock.elapsed());
                 let affordable = spare.map_or(usize::MAX, |spare| (spare / ITEM_CHARGE) as usize);
@@ -141,7 +141,7 @@ impl Db {
         self.keep_clock().await?;
         let mut report = PurgeReport::default();
         while self.purge_dropped().await? {}
-        for container in self.containers_with_ttl() {
+        for container in self.containers_to_purge() {
             for partition in &container.partitions.all {
                 loop {
                     let purged = self.purge_partition(partition, ROUND_ITEMS_MAX).await?;
@@ -224,6 +224,19 @@ impl Db {
     /// Tells the purge to look again: the virtual clock has moved.
     pub fn wake_purge(&self) {
         self.alarm.wake();
+    }
+
+    /// Those, and the containers that remember all versions.
+    fn containers_to_purge(&self) -> Vec<Arc<Container>> {
+        let has_log = |container: &&Arc<Container>| {
+            container.partitions.all.iter().any(|partition| partition.head().log_begin > 0)
+        };
+        let mut all = self.containers_with_ttl();
+        let known: Vec<_> = all.iter().map(|container| container.rid).collect();
+        let catalog = self.catalog.load();
+        let others = catalog.containers().filter(|container| !known.contains(&container.rid));
+        all.extend(others.filter(has_log).cloned());
+        all
     }
 
     /// Containers in which anything can be dead, now or from a former rule.
@@ -347,9 +360,10 @@ impl Db {
     /// When the next item will expire, over all containers.
     async fn next_due(&self) -> Result<Option<Timestamp>> {
         let mut due: Option<Timestamp> = None;
-        for container in self.containers_with_ttl() {
+        for container in self.containers_to_purge() {
             let state = container.ttl();
             for partition in &container.partitions.all {
+                let history = self.history_due(&container, partition).await?;
                 let own = match state.default.is_on() {
                     true => self.first_own(partition).await?.and_then(|at| state.due(at)),
                     false => None,
@@ -360,7 +374,7 @@ impl Db {
                     }
                     DefaultTtl::Off | DefaultTtl::NoDefault | DefaultTtl::AfterDate(_) => None,
                 };
-                due = [due, own, inherited].into_iter().flatten().min();
+                due = [due, own, inherited, history].into_iter().flatten().min();
             }
         }
         Ok(due)
@@ -368,6 +382,9 @@ impl Db {
 
     /// Removes a slice of what dropped containers have left behind, and says whether there is more.
     async fn purge_dropped(&self) -> Result<bool> {
+        if self.purge_abandoned().await? {
+            return Ok(true);
+        }
         let snapshot = self.engine.snapshot();
         let dropped =
             snapshot.scan(Family::Catalog, catalog_range(4), Direction::Forward, 1).await?;
@@ -403,6 +420,7 @@ impl Round<'_> {
             purged.items += inherited.items;
             purged.more |= inherited.more;
         }
+        purged.more |= self.cut_history(items_max).await?.more;
         Ok(purged)
     }
 
@@ -464,7 +482,10 @@ impl Round<'_> {
                 dead.ordinal
             )));
         }
-        let terms = self.remove(&dead)?;
+        if self.writer.runtime.settings().history.is_some() {
+            self.begin_change();
+        }
+        let terms = self.remove_expired(&dead)?;
         self.charge += charge::write(dead.record.body.len(), terms);
         Ok(())
     }

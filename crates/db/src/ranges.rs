@@ -142,6 +142,12 @@ impl Partitions {
         spans.into_iter().find(|span| span.number == number)
     }
 
+    /// The number of the next partition: none is given out twice.
+    pub fn next_number(&self) -> u32 {
+        let spans = self.all.iter().map(|partition| &partition.span).chain(&self.gone);
+        spans.map(|span| span.number + 1).max().unwrap_or(0)
+    }
+
     /// The spans as they are stored.
     pub fn encode(&self) -> (Value, Value) {
         let all = self.all.iter().map(|partition| partition.span.encode()).collect();

@@ -85,14 +85,21 @@ impl Db {
                 let (reply, reindexed) = oneshot::channel();
                 let op = Op::Reindex(affordable.min(STEP_ITEMS_MAX), reply);
                 match partition.submit_later(op).await {
-                    // A container that is being dropped needs no index.
-                    Err(Error::OwnerNotFound) => continue,
+                    // A container that is being dropped needs no index; the children of a split do.
+                    Err(Error::OwnerNotFound) => {
+                        finished = false;
+                        continue;
+                    }
                     Err(error) => return Err(error),
                     Ok(()) => {}
                 }
-                if let Ok(reindexed) = reindexed.await {
-                    let Reindexed { to, epoch } = reindexed?;
-                    finished &= to == Reindexed::END && epoch == container.settings.indexing_epoch;
+                match reindexed.await {
+                    Ok(reindexed) => {
+                        let Reindexed { to, epoch } = reindexed?;
+                        finished &=
+                            to == Reindexed::END && epoch == container.settings.indexing_epoch;
+                    }
+                    Err(_) => finished = false,
                 }
             }
             match finished {
@@ -109,7 +116,9 @@ impl Db {
         let current =
             self.catalog.load().containers().find(|now| now.rid == container.rid).cloned();
         let Some(current) = current else { return Ok(()) };
-        if current.settings.indexing_epoch != container.settings.indexing_epoch {
+        let same_partitions = current.partitions.version == container.partitions.version;
+        if current.settings.indexing_epoch != container.settings.indexing_epoch || !same_partitions
+        {
             return Ok(());
         }
         let settings = Arc::new(current.settings.rebuilt());

@@ -131,14 +131,19 @@ impl ScopeFilter {
     }
 
     pub fn admits(&self, record: &Record) -> bool {
+        self.admits_name(&record.name)
+    }
+
+    /// Whether the item with a name belongs to the scope.
+    pub fn admits_name(&self, name: &[u8]) -> bool {
         let hash_fits = |(min, max): &(String, String)| {
-            let key = decode_partition_key(&record.name, self.definition.paths.len());
+            let key = decode_partition_key(name, self.definition.paths.len());
             key.is_ok_and(|key| {
                 let hash = self.definition.hash(&key);
                 *min <= hash && hash < *max
             })
         };
-        self.key.as_ref().is_none_or(|key| record.name.starts_with(key))
+        self.key.as_ref().is_none_or(|key| name.starts_with(key))
             && self.hashes.as_ref().is_none_or(hash_fits)
     }
 }

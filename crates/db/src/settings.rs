@@ -13,6 +13,7 @@ use serde_json::{Map, Value, json};
 use storage::keycode::Writer;
 
 use crate::documents::{Description, Layout, Layouts};
+use crate::history::HistoryPolicy;
 use crate::index::{Composite, CompositePath, IndexingPolicy, push_value};
 use crate::keys::encode_partition_key;
 use crate::record::Record;
@@ -28,6 +29,8 @@ pub struct Settings {
     pub partition_key: PartitionKeyDefinition,
     /// The TTL rule.
     pub default_ttl: DefaultTtl,
+    /// Where items hold the time that their ttl counts from, if that is not their last write (R30).
+    pub(crate) ttl_path: Option<Path>,
     /// The paths of each unique key; their values are unique within a partition key.
     pub unique_keys: Vec<Vec<Path>>,
     /// What is indexed.
@@ -38,6 +41,8 @@ pub struct Settings {
     pub(crate) indexing_before_json: Vec<Value>,
     /// The change of the catalog that set the policy in force; 0 if it was never changed.
     pub(crate) indexing_epoch: u64,
+    /// Whether all versions of its items are remembered, and for how long.
+    pub history: Option<HistoryPolicy>,
     /// How documents are read, where items are not JSON.
     pub(crate) layout: Option<Arc<dyn Layout>>,
     /// The definition as the wire shows it, without system properties.
@@ -88,8 +93,16 @@ impl Settings {
         let id = resource_id(body)?;
         let (partition_key, partition_key_json) = partition_key(body)?;
         let default_ttl = DefaultTtl::from_json(body.get("defaultTtl")).map_err(Error::Invalid)?;
+        let ttl_path = given(body, "ttlPropertyPath").and_then(Value::as_str);
+        let ttl_path = ttl_path.filter(|path| *path != "/_ts");
+        let ttl_path = ttl_path.and_then(|path| Path::parse(path).ok());
+        let default_ttl = match (default_ttl, &ttl_path) {
+            (DefaultTtl::Secs(secs), Some(_)) => DefaultTtl::AfterDate(secs),
+            (default_ttl, _) => default_ttl,
+        };
         let (indexing, indexing_json) = indexing_policy(body.get("indexingPolicy"), default_ttl)?;
         let unique_keys = unique_keys(body.get("uniqueKeyPolicy"))?;
+        let history = HistoryPolicy::parse(body.get("changeFeedPolicy"))?;
 
         let mut json = Map::new();
         json.insert("id".into(), id.clone().into());
@@ -113,11 +126,13 @@ impl Settings {
             id,
             partition_key,
             default_ttl,
+            ttl_path,
             unique_keys,
             indexing,
             indexing_before: Vec::new(),
             indexing_before_json: Vec::new(),
             indexing_epoch: 0,
+            history,
             layout: None,
             json,
         })
@@ -173,7 +188,10 @@ impl Settings {
     ) -> Result<Self> {
         if let Some(object) = body.as_object_mut() {
             // Old clients leave out what cannot change.
-            for name in ["partitionKey", "uniqueKeyPolicy"] {
+            let kept = ["partitionKey", "uniqueKeyPolicy", "ttlPropertyPath"];
+            // The time of documents is their own front end's to say.
+            let kept = if self.layout.is_some() { &kept[..2] } else { &kept[..] };
+            for &name in kept {
                 if let (false, Some(old)) = (object.contains_key(name), self.json.get(name)) {
                     object.insert(name.into(), old.clone());
                 }
@@ -200,6 +218,11 @@ impl Settings {
         if new.json.get("clientEncryptionPolicy") != self.json.get("clientEncryptionPolicy") {
             return Err(invalid(
                 "'clientEncryptionPolicy' cannot be changed as part of collection replace operation.",
+            ));
+        }
+        if new.layout.is_none() && new.ttl_path != self.ttl_path {
+            return Err(invalid(
+                "The 'ttlPropertyPath' cannot be changed. To change it, create a new container.",
             ));
         }
         policies::check_replace(&self.json, &new.json)?;

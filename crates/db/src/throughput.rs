@@ -32,6 +32,9 @@ const AUTOSCALE_MIN: u32 = 1_000;
 /// The most request units a second that one partition serves.
 const PARTITION_RATE_MAX: u32 = 10_000;
 
+/// The most partitions that a container is given; throughput beyond that is spread over these.
+pub(crate) const PARTITIONS_MAX: u32 = 100;
+
 impl Throughput {
     /// What a container gets that names none.
     pub const DEFAULT: Self = Self::Manual(400);
@@ -285,7 +288,12 @@ impl Db {
         for partition in &container.partitions.all {
             usage.charge += partition.spent_millis.load(Ordering::Relaxed) as f64 / 1e3;
             usage.throttled += partition.throttled.load(Ordering::Relaxed);
-            usage.spare = partition.bucket().spare(self.clock.elapsed());
+            let spare = partition.bucket().spare(self.clock.elapsed());
+            usage.spare = match (usage.spare, spare, &container.runtime.shared) {
+                // Each partition has a bucket of its own.
+                (Some(others), Some(spare), None) => Some(others + spare),
+                (_, spare, _) => spare,
+            };
         }
         usage
     }
@@ -321,7 +329,31 @@ impl Db {
         );
         change.commit().await?;
         self.apply_offer(&offer);
+        self.split_up_to(&offer).await?;
         Ok(offer)
+    }
+
+    /// Splits the fullest partition of a container until it has as many as its throughput needs.
+    async fn split_up_to(&self, offer: &Offer) -> Result<()> {
+        // Who has said how many partitions there are to be has said so for ever.
+        if self.options.partitions.is_some() {
+            return Ok(());
+        }
+        loop {
+            let catalog = self.catalog.load_full();
+            let mut containers = catalog.containers();
+            let owner = containers.find(|owner| owner.rid.to_string() == offer.resource_rid);
+            let Some(owner) = owner.filter(|owner| owner.settings.layout.is_none()) else {
+                return Ok(());
+            };
+            let all = &owner.partitions.all;
+            if all.len() >= offer.throughput.partitions().min(PARTITIONS_MAX) as usize {
+                return Ok(());
+            }
+            let fullest = all.iter().max_by_key(|partition| partition.head().bytes);
+            let number = fullest.map_or(0, |partition| partition.id.partition);
+            self.split(&owner.database_id, owner.id(), number).await?;
+        }
     }
 
     /// Gives the partitions that an offer pays for their new rate.
@@ -339,6 +371,22 @@ impl Db {
                 }
             }
         }
+    }
+
+    /// Gives all partitions of a container their share again, after it has got more of them.
+    pub(crate) fn spread_offer(&self, container: &Container) {
+        let offer = self.catalog.load().offer_of(&container.rid.to_string()).cloned();
+        if let Some(offer) = offer {
+            self.apply_offer(&offer);
+        }
+    }
+
+    /// A bucket for a new partition of a container that has so many.
+    pub(crate) fn bucket_of(&self, container: &Container, parts: usize) -> Arc<Mutex<Bucket>> {
+        let catalog = self.catalog.load();
+        let offer = catalog.offer_of(&container.rid.to_string()).map(|offer| &**offer);
+        let shared = container.runtime.shared.clone();
+        shared.unwrap_or_else(|| self.new_bucket(offer, parts))
     }
 
     /// A bucket for one of so many partitions that an offer is spread over.

@@ -22,7 +22,9 @@ use tokio::task::{JoinError, JoinHandle};
 
 use crate::charge::{self, RequestCharge};
 use crate::container::Runtime;
+use crate::delete_key::{KeyDeletion, KeyDeletionDone};
 use crate::documents::{Edited, Upkeep, UpkeepDone};
+use crate::history::Change;
 use crate::items::{Content, Item, Prepared, PreparedBody, PreparedPatch, Verb, Written};
 use crate::keys::{Key, ordinal_of};
 use crate::partition::{Head, Partition};
@@ -52,6 +54,10 @@ pub(crate) enum Op {
     Upkeep(Upkeep, UpkeepDone),
     /// Count from now on what expires when; answers with the state that the counting begins at, unless it is on already.
     Count(oneshot::Sender<Option<Beginning>>),
+    /// Remove items of a partition key.
+    DeleteKey(KeyDeletion, KeyDeletionDone),
+    /// Stop for good, and give back what has queued: the partition is being split.
+    Retire(oneshot::Sender<Vec<Op>>),
     /// Refuse everything from now on: the container is being dropped, or the server stops.
     Close(oneshot::Sender<()>),
 }
@@ -190,6 +196,20 @@ impl Writer {
                     self.land_all().await;
                     let begun = self.partition.counts.begin(&*self.engine, self.head);
                     drop(reply.send(begun));
+                }
+                Some(Op::DeleteKey(deletion, reply)) => {
+                    self.land_all().await;
+                    drop(reply.send(self.delete_key_round(deletion).await));
+                }
+                Some(Op::Retire(reply)) => {
+                    self.land_all().await;
+                    self.queue.close();
+                    let mut waiting = Vec::new();
+                    while let Some(op) = self.queue.recv().await {
+                        waiting.push(op);
+                    }
+                    drop(reply.send(waiting));
+                    return;
                 }
                 Some(Op::Close(reply)) => {
                     self.land_all().await;
@@ -395,6 +415,18 @@ impl Writer {
         Ok(next)
     }
 
+    async fn delete_key_round(
+        &mut self,
+        deletion: KeyDeletion,
+    ) -> Result<(Option<KeyDeletion>, RequestCharge)> {
+        let mut round = Round::new(self);
+        let rest = round.delete_key(deletion).await?;
+        let charge = std::mem::take(&mut round.charge);
+        let Round { old_head, head, batch, steps, .. } = round;
+        self.commit(old_head, head, batch, steps).await?;
+        Ok((rest, charge))
+    }
+
     /// Commits a round of our own, which nobody's round waits for.
     async fn commit(
         &mut self,
@@ -447,6 +479,8 @@ pub(crate) struct Round<'w> {
     undo: Vec<Undo>,
     /// Which write of its change comes next.
     seq: u16,
+    /// The change that is being logged, and which of its entries comes next.
+    logged: (u64, u32),
     /// What comes and goes in the orders of expiry, where that is counted.
     steps: Option<Vec<Step>>,
 }
@@ -481,12 +515,27 @@ impl<'w> Round<'w> {
             uniques: HashMap::new(),
             undo: Vec::new(),
             seq: 0,
+            logged: (0, 0),
             steps: writer.partition.counts.is_on().then(Vec::new),
         }
     }
 
     pub fn now(&self) -> Timestamp {
         self.head.now
+    }
+
+    /// Makes what follows a change of its own, if nothing of this round is one yet.
+    pub fn begin_change(&mut self) {
+        if self.head.lsn == self.old_head.lsn {
+            self.head.lsn += 1;
+        }
+    }
+
+    /// Which entry of the log the change makes next.
+    pub fn next_in_log(&mut self) -> u32 {
+        let next = if self.logged.0 == self.head.lsn { self.logged.1 + 1 } else { 0 };
+        self.logged = (self.head.lsn, next);
+        next
     }
 
     /// Makes a transaction's writes, as its mode says.
@@ -603,6 +652,7 @@ impl<'w> Round<'w> {
 
     fn delete(&mut self, op: &Prepared, old: &Stored) -> Result<Written> {
         self.charge = charge::write(old.record.body.len(), self.remove(old)?);
+        self.remember(Change::Delete, &op.name, None, Some(old));
         self.change(&op.name, None);
         Ok(Written { created: false, item: None })
     }
@@ -646,7 +696,7 @@ impl<'w> Round<'w> {
         dead.sort_by_key(|dead| dead.ordinal);
         dead.dedup_by_key(|dead| dead.ordinal);
         for dead in &dead {
-            self.remove(dead)?;
+            self.remove_expired(dead)?;
             self.change(&dead.record.name, None);
         }
         self.put(op, body, old)
@@ -754,6 +804,8 @@ impl<'w> Round<'w> {
         if let Some(old) = &old {
             self.charge += charge::write(old.record.body.len(), body.terms.len());
         }
+        let change = if created { Change::Create } else { Change::Replace };
+        self.remember(change, &record.name, Some(&record.body), old.as_ref());
         let item = Item::of(&record);
         self.seq += 1;
         self.change(&record.name.clone(), Some(Stored { ordinal, record }));

@@ -14,9 +14,15 @@ use storage::testing::Mirror;
 
 use super::{START, World, key};
 use crate::items::{PageRequest, ReadOptions, Scope, Verb, Write};
-use crate::{ChangesRequest, Error, Options};
+use crate::{ChangesMode, ChangesRequest, Error, Options};
 
 const IDS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+const KEYS: [&str; 3] = ["p", "q", "r"];
+
+/// The partition key of an item.
+fn key_of(id: &str) -> &'static str {
+    KEYS[usize::from(id.as_bytes()[0]) % KEYS.len()]
+}
 const STEPS: usize = 60;
 
 #[derive(Default)]
@@ -112,7 +118,24 @@ async fn run_history(seed: u64, engine: Arc<dyn Engine>, throttle: bool) {
 }
 
 async fn step(random: &mut fastrand::Rng, world: &mut World, model: &mut Model) -> String {
-    match random.u8(0..20) {
+    match random.u8(0..22) {
+        20 => {
+            let partitions = world.container().partitions.clone();
+            let number = random.choice(&partitions.all).unwrap().id.partition;
+            if partitions.all.len() < 6 {
+                world.db.split("d", "c", number).await.unwrap();
+            }
+            format!("split {number}")
+        }
+        21 => {
+            let pk = *random.choice(&KEYS).unwrap();
+            match world.db.delete_key(&world.container(), &key(pk)).await.result {
+                Err(Error::Throttled { .. }) => return format!("delete {pk}: throttled"),
+                result => result.unwrap(),
+            }
+            model.items.retain(|id, _| key_of(id) != pk);
+            format!("delete {pk}")
+        }
         0..10 => write(random, world, model).await,
         10..15 => {
             let secs = random.u64(1..8);
@@ -163,14 +186,15 @@ async fn write(random: &mut fastrand::Rng, world: &mut World, model: &mut Model)
         (_, 1) => Some("\"other\"".to_owned()),
         _ => None,
     };
-    let mut body = json!({"id": id, "pk": "p", "n": random.u8(..), "tags": [random.u8(0..3), "x"]});
+    let mut body =
+        json!({"id": id, "pk": key_of(id), "n": random.u8(..), "tags": [random.u8(0..3), "x"]});
     if let Some(ttl) = ttl {
         body["ttl"] = ttl.into();
     }
     let text = format!("{verb:?} {id} ttl {ttl:?} if {if_match:?}");
     let write = Write {
         verb: verb.clone(),
-        partition_key: Some(key("p")),
+        partition_key: Some(key(key_of(id))),
         body: body.to_string().into(),
         if_match: if_match.clone(),
         if_none_match: None,
@@ -224,7 +248,7 @@ async fn compare(world: &World, model: &Model) -> Result<(), String> {
     };
     let mut read = BTreeMap::new();
     for id in IDS {
-        match world.db.read(&container, &key("p"), id, ReadOptions::default()).await.result {
+        match world.db.read(&container, &key(key_of(id)), id, ReadOptions::default()).await.result {
             Ok(item) => read.extend(entries(&[item.body])),
             Err(Error::NotFound) => {}
             Err(Error::Throttled { .. }) => return Ok(()),
@@ -232,11 +256,14 @@ async fn compare(world: &World, model: &Model) -> Result<(), String> {
         }
     }
     same("a read", read)?;
-    for scope in [Scope::Container, Scope::Key(key("p"))] {
+    let by_key = KEYS.map(|pk| Scope::Key(key(pk))).to_vec();
+    for scopes in [vec![Scope::Container], by_key] {
         let (mut listed, mut continuation) = (BTreeMap::new(), None);
-        loop {
+        let mut scopes = scopes.iter();
+        let mut scope = scopes.next();
+        while let Some(current) = scope {
             let page = PageRequest { items_max: 2, continuation };
-            match world.db.list(&container, &scope, &page, ReadOptions::default()).await.result {
+            match world.db.list(&container, current, &page, ReadOptions::default()).await.result {
                 Ok(page) => {
                     listed.extend(entries(&page.rows));
                     continuation = page.continuation;
@@ -245,14 +272,19 @@ async fn compare(world: &World, model: &Model) -> Result<(), String> {
                 Err(error) => return Err(error.to_string()),
             }
             if continuation.is_none() {
-                break;
+                scope = scopes.next();
             }
         }
         same("a list", listed)?;
     }
     match world
         .db
-        .changes(&container, &Scope::Container, &ChangesRequest::Beginning, 100)
+        .changes(
+            &container,
+            &Scope::Container,
+            (ChangesMode::Latest, &ChangesRequest::Beginning),
+            100,
+        )
         .await
         .result
     {

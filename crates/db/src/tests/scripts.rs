@@ -13,7 +13,7 @@ use storage::Family;
 
 use super::{START, World};
 use crate::items::{PageRequest, ReadOptions, Scope, Verb, Write};
-use crate::{ChangesRequest, Options, Result};
+use crate::{ChangesMode, ChangesRequest, Options, Result};
 
 #[test]
 fn scripts() {
@@ -71,7 +71,12 @@ impl Runner for Session {
                 "query" => query(world, command).await,
                 "read" => read(world, etags, command).await,
                 "list" => list(world, command).await,
-                "changes" => changes(world, command).await,
+                "changes" | "versions" => changes(world, command).await,
+                "partitions" => partitions(world, command).await,
+                "ranges" => ranges(world, command),
+                "delete-key" => delete_key(world, command).await,
+                "split" => split(world, command).await,
+                "plan" => plan(world, command),
                 "advance" => {
                     let mut args = command.consume_args();
                     let secs = args.next_pos().ok_or("how many seconds?")?.parse()?;
@@ -92,6 +97,68 @@ impl Runner for Session {
     }
 }
 
+/// `partitions 3`: containers are made with so many.
+async fn partitions(world: &mut World, command: &Command) -> Output {
+    let count = command.consume_args().next_pos().ok_or("how many?")?.parse()?;
+    *world = World::in_memory(Options { partitions: Some(count), ..Options::default() }).await;
+    Ok(String::new())
+}
+
+/// `ranges [known=NAME] [keep=NAME]`: the partition key ranges, or those that came since an etag that was kept.
+fn ranges(world: &mut World, command: &Command) -> Output {
+    let mut args = command.consume_args();
+    let known = args.take_key("known").map(str::to_owned);
+    let (ranges, etag) = world.container().partition_key_ranges(known.as_deref());
+    let mut output = String::new();
+    for range in ranges {
+        let text = |name: &str| range[name].as_str().unwrap_or_default().to_owned();
+        let bounds = (text("minInclusive"), text("maxExclusive"));
+        writeln!(
+            output,
+            "{}: {:?} to {:?}, parents {}",
+            text("id"),
+            bounds.0,
+            bounds.1,
+            range["parents"]
+        )?;
+    }
+    if args.take_key("etag").is_some() {
+        writeln!(output, "{etag}")?;
+    }
+    Ok(output)
+}
+
+/// `delete-key p`: all items of a partition key.
+async fn delete_key(world: &World, command: &Command) -> Output {
+    let mut args = command.consume_args();
+    let values: Vec<Value> =
+        std::iter::from_fn(|| args.next_pos()).map(|text| json!(text)).collect();
+    let key = PartitionKey::from_values(&values).ok_or("not a key")?;
+    world.db.delete_key(&world.container(), &key).await.result?;
+    Ok(String::new())
+}
+
+/// `split 0`: two partitions in the place of one.
+async fn split(world: &World, command: &Command) -> Output {
+    let number = command.consume_args().next_pos().ok_or("which?")?.parse()?;
+    let children = world.db.split("d", "c", number).await?;
+    Ok(format!("{} and {}", children[0], children[1]))
+}
+
+/// `plan 'SELECT …'`: what an SDK is told of a query.
+fn plan(world: &World, command: &Command) -> Output {
+    let text = command.consume_args().next_pos().ok_or("a query")?.to_owned();
+    let request = crate::QueryRequest {
+        text,
+        parameters: Vec::new(),
+        cross_partition: true,
+        scope: Scope::Container,
+        resume: None,
+    };
+    let plan = world.db.query_plan(&world.container(), &request)?;
+    Ok(format!("{}\n{}", plan["queryInfo"]["rewrittenQuery"], plan["queryRanges"]))
+}
+
 async fn container(world: &World, command: &Command) -> Output {
     let mut args = command.consume_args();
     let mut body =
@@ -105,6 +172,14 @@ async fn container(world: &World, command: &Command) -> Output {
     if let Some(paths) = args.take_key("unique") {
         body["uniqueKeyPolicy"] =
             json!({"uniqueKeys": [{"paths": paths.split(',').collect::<Vec<_>>()}]});
+    }
+    if let Some(minutes) = args.take_key("retention") {
+        let bodies = args.take_key("bodies") == Some("true");
+        body["changeFeedPolicy"] =
+            json!({"retentionDuration": minutes.parse::<u64>()?, "expiredBodies": bodies});
+    }
+    if let Some(paths) = args.take_key("paths") {
+        body["partitionKey"] = json!({"paths": paths.split(',').collect::<Vec<_>>(), "kind": "MultiHash", "version": 2});
     }
     if let Some(mode) = args.take_key("indexing") {
         body["indexingPolicy"] = json!({"indexingMode": mode});
@@ -164,6 +239,7 @@ async fn write(world: &World, etags: &mut Map<String, Value>, command: &Command)
     }
     let key = members.get("pk").cloned().unwrap_or_else(|| json!("p"));
     let mut output = String::new();
+    let hierarchy = world.container().settings.partition_key.paths.len();
     while let Some(id) = args.next_pos() {
         let mut body = Map::new();
         body.insert("id".into(), id.into());
@@ -177,7 +253,8 @@ async fn write(world: &World, etags: &mut Map<String, Value>, command: &Command)
         };
         let write = Write {
             verb,
-            partition_key: Some(key_of(&key)),
+            // That of a hierarchical key is in the item.
+            partition_key: (hierarchy == 1).then(|| key_of(&key)),
             body: Value::Object(body).to_string().into(),
             if_match: if_match.clone(),
             if_none_match: if_none_match.clone(),
@@ -374,9 +451,40 @@ async fn changes(world: &World, command: &Command) -> Output {
         }
         Some(etag) => ChangesRequest::After(etag.to_owned()),
     };
-    let page =
-        world.db.changes(&world.container(), &Scope::Container, &from, items_max).await.result?;
+    let (container, scope) =
+        (world.container(), scope(args.take_key("pk"), args.take_key("range"))?);
+    if command.name == "versions" {
+        let mode = (ChangesMode::All, &from);
+        let page = world.db.changes(&container, &scope, mode, items_max).await.result?;
+        let rows = page.rows.iter().map(|row| version(row)).collect::<std::result::Result<_, _>>();
+        let rows: Vec<String> = rows?;
+        return Ok(format!("{}\nthen {}", rows.join("\n"), page.continuation.unwrap_or_default()));
+    }
+    let mode = (ChangesMode::Latest, &from);
+    let page = world.db.changes(&container, &scope, mode, items_max).await.result?;
     Ok(format!("{} then {}", ids(&page.rows)?, page.continuation.unwrap_or_default()))
+}
+
+/// `pk=p`: one key; `range=1`: one partition; else the whole container.
+fn scope(key: Option<&str>, range: Option<&str>) -> std::result::Result<Scope, Box<dyn StdError>> {
+    Ok(match (key, range) {
+        (Some(key), _) => Scope::Key(key_of(&json!(key))),
+        (None, Some(number)) => Scope::Partition(number.parse()?),
+        (None, None) => Scope::Container,
+    })
+}
+
+/// A version in a line: system properties would only say what the rest does.
+fn version(row: &[u8]) -> std::result::Result<String, Box<dyn StdError>> {
+    let mut row: Value = serde_json::from_slice(row)?;
+    for image in ["current", "previous"] {
+        if let Some(image) = row.get_mut(image).and_then(Value::as_object_mut) {
+            image.retain(|name, _| !name.starts_with('_'));
+        }
+    }
+    let crts = row["metadata"]["crts"].as_u64().ok_or("no crts")?;
+    row["metadata"]["crts"] = format!("+{}", crts - START.0).into();
+    Ok(row.to_string())
 }
 
 /// `restart [back=SECONDS]`: a new process, whose machine's clock may have stepped back.
