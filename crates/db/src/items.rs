@@ -200,7 +200,16 @@ impl PreparedBody {
     /// Validates an item and computes what is stored beside it.
     pub fn new(settings: &Settings, ttl: TtlState, value: &Value) -> Result<Self> {
         let members = value.as_object().ok_or_else(not_an_object)?;
-        let own_ttl = own_ttl(members.get("ttl"), ttl.default.is_on())?;
+        let mut own_ttl = own_ttl(members.get("ttl"), ttl.default.is_on())?;
+        if let Some(path) = &settings.ttl_path {
+            own_ttl = Ttl::from_base(path.find(value), own_ttl).map_err(|_| {
+                Error::Invalid(
+                    "The input ttl is invalid: in a container with a 'ttlPropertyPath' an item's own ttl can only be '-1', \
+                     which means never expire."
+                        .into(),
+                )
+            })?;
+        }
         let unique = settings.unique_entries(value)?;
         let terms = settings.indexing.terms(value);
         let text = text_of(members);
