@@ -38,8 +38,9 @@ export async function attempt(work) {
 export function dialog(title, fill, { wide = false, buttons } = {}) {
   return new Promise((resolve) => {
     const body = h("div", { class: "dialog-body" });
-    const frame = h("dialog", { class: wide ? "wide" : null, "aria-labelledby": "dialog-title" },
-      h("h2", { id: "dialog-title" }, title), body);
+    // One may lie over another.
+    const id = `dialog-${++dialogs}`;
+    const frame = h("dialog", { class: wide ? "wide" : null, "aria-labelledby": id }, h("h2", { id }, title), body);
     const close = (result) => { frame.close(); frame.remove(); resolve(result); };
     frame.addEventListener("cancel", (event) => { event.preventDefault(); close(undefined); });
     fill(body, close);
@@ -48,6 +49,8 @@ export function dialog(title, fill, { wide = false, buttons } = {}) {
     frame.showModal();
   });
 }
+
+let dialogs = 0;
 
 /** Asks before something that cannot be undone; `typed` must be typed to go on. */
 export function confirm(title, text, { action = "Delete", typed, danger = true } = {}) {

@@ -15,6 +15,7 @@ mod load;
 mod million;
 mod options;
 mod process;
+mod query;
 mod raw;
 mod report;
 mod sign;
@@ -30,13 +31,14 @@ use crate::report::Report;
 type Scenario = fn(&Options, &mut Report) -> Result<()>;
 
 /// The scenarios by name, in the order in which `all` runs them.
-const SCENARIOS: [(&str, Scenario); 10] = [
+const SCENARIOS: [(&str, Scenario); 11] = [
     ("read", steady::read),
     ("create", steady::create),
     ("upsert", steady::upsert),
     ("mixed", steady::mixed),
     ("batch", feed::batch),
     ("feed", feed::feed),
+    ("query", query::run),
     ("start", million::start),
     ("ttl-default", million::ttl_default),
     ("churn", churn::run),

@@ -414,6 +414,25 @@ flow("JSON lines go in and come out", { hash: "/c/shop/lines/items", setUp: () =
   await page.getByRole("dialog").getByRole("button", { name: "Close" }).click();
 });
 
+flow("scripts are made, changed and deleted", { hash: "/c/shop/scripted/scripts", setUp: () => makeContainer(call, "scripted") }, async (page) => {
+  const card = page.locator("section.card", { hasText: "User-defined functions" });
+  await card.getByText("None.").waitFor();
+  await card.getByRole("button", { name: "New" }).click();
+  const dialog = page.getByRole("dialog").first();
+  await dialog.getByLabel("Name").fill("twice");
+  await dialog.getByLabel("Script").fill("function (x) { return 2 * x; }");
+  await dialog.getByRole("button", { name: "Save" }).click();
+  await card.getByRole("button", { name: "twice" }).click();
+  await dialog.getByLabel("Script").fill("function (x) { return x + x; }");
+  await dialog.getByRole("button", { name: "Save" }).click();
+  await page.waitForFunction(() => !document.querySelector("dialog"));
+  assert.equal((await call("GET", "dbs/shop/colls/scripted/udfs")).body.UserDefinedFunctions[0].body, "function (x) { return x + x; }");
+  await card.getByRole("button", { name: "twice" }).click();
+  await dialog.getByRole("button", { name: "Delete" }).click();
+  await page.getByRole("dialog", { name: "Delete script" }).getByRole("button", { name: "Delete" }).click();
+  await card.getByText("None.").waitFor();
+});
+
 flow("all is reached by keyboard", {
   hash: "/c/shop/keys/items", setUp: () => makeContainer(call, "keys", { items: [{ id: "one" }, { id: "two" }] }),
 }, async (page) => {

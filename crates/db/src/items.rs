@@ -14,6 +14,7 @@ use serde_json::{Map, Value};
 use storage::Family;
 use tokio::sync::oneshot;
 
+use crate::account::Account;
 use crate::charge::{self, RequestCharge};
 use crate::documents::{Edit, Layout, not_json};
 use crate::fan::{self, Fan};
@@ -131,6 +132,8 @@ pub struct Page {
     pub rows: Vec<Bytes>,
     /// Where to go on, if there may be more.
     pub continuation: Option<String>,
+    /// What it took, if it is of a query.
+    pub account: Account,
 }
 
 /// A write, ready for the writer.
@@ -197,7 +200,16 @@ impl PreparedBody {
     /// Validates an item and computes what is stored beside it.
     pub fn new(settings: &Settings, ttl: TtlState, value: &Value) -> Result<Self> {
         let members = value.as_object().ok_or_else(not_an_object)?;
-        let own_ttl = own_ttl(members.get("ttl"), ttl.default.is_on())?;
+        let mut own_ttl = own_ttl(members.get("ttl"), ttl.default.is_on())?;
+        if let Some(path) = &settings.ttl_path {
+            own_ttl = Ttl::from_base(path.find(value), own_ttl).map_err(|_| {
+                Error::Invalid(
+                    "The input ttl is invalid: in a container with a 'ttlPropertyPath' an item's own ttl can only be '-1', \
+                     which means never expire."
+                        .into(),
+                )
+            })?;
+        }
         let unique = settings.unique_entries(value)?;
         let terms = settings.indexing.terms(value);
         let text = text_of(members);
@@ -411,7 +423,7 @@ impl Db {
             charge = self.settle_all(&fan);
             let last = last.filter(|_| more);
             let continuation = last.map(|(stop, ordinal)| fan.places(stop, ordinal).text());
-            Ok(Page { rows, continuation })
+            Ok(Page { rows, continuation, ..Page::default() })
         }
         .await;
         Reply { result, charge, session, other_sessions }

@@ -41,13 +41,7 @@ pub(crate) fn check(body: &Map<String, Value>) -> Result<()> {
         }
     }
     check_computed(body)?;
-    if let Some(path) = body.get("ttlPropertyPath").filter(|path| !path.is_null())
-        && path != "/_ts"
-    {
-        return Err(invalid(format!(
-            "The ttlPropertyPath {path} is not supported: time to live counts from '/_ts', the last write."
-        )));
-    }
+    check_ttl_path(body)?;
     check_encryption(body.get("clientEncryptionPolicy"))
 }
 
@@ -322,6 +316,22 @@ fn unwanted_clause(tree: &Query) -> Option<&'static str> {
         tree if tree.order_by.is_some() => Some("ORDER BY"),
         tree if tree.offset_limit.is_some() => Some("OFFSET LIMIT"),
         _ => None,
+    }
+}
+
+/// R30: time to live may count from a property of the item.
+fn check_ttl_path(body: &Map<String, Value>) -> Result<()> {
+    let path = match body.get("ttlPropertyPath") {
+        None | Some(Value::Null) => return Ok(()),
+        Some(path) => path.as_str().ok_or_else(generic)?,
+    };
+    Path::parse(path)
+        .map_err(|why| invalid(format!("The ttlPropertyPath '{path}' is invalid. {why}")))?;
+    match body.get("defaultTtl") {
+        Some(ttl) if path != "/_ts" && ttl.as_i64() == Some(-1) => Err(invalid(
+            "A 'ttlPropertyPath' needs a 'defaultTtl' of 1 or more: the seconds from the time that the property holds.",
+        )),
+        _ => Ok(()),
     }
 }
 

@@ -187,7 +187,7 @@ impl Resource {
             None | Some(Value::Null) => None,
             Some(key) => Some(PartitionKey::parse(&key.to_string()).ok()?),
         };
-        let write = self.text("permissionMode") == "All";
+        let write = self.text("permissionMode").eq_ignore_ascii_case("All");
         Some(Grant { container, child, write, partition_key })
     }
 
@@ -491,7 +491,7 @@ fn definition(kind: Kind, body: &Value) -> Result<Map<String, Value>> {
         Kind::User => {}
         Kind::Permission => {
             let mode = required(body, "permissionMode")?;
-            if !["All", "Read"].contains(&mode) {
+            if !["All", "Read"].iter().any(|known| known.eq_ignore_ascii_case(mode)) {
                 return Err(invalid(format!(
                     "The permission mode '{mode}' is invalid: it must be 'All' or 'Read'."
                 )));
@@ -539,7 +539,7 @@ fn definition(kind: Kind, body: &Value) -> Result<Map<String, Value>> {
             check_script(required(body, "body")?)?;
             let one_of = |name: &str, allowed: &[&str]| {
                 let value = required(body, name)?;
-                match allowed.contains(&value) {
+                match allowed.iter().any(|known| known.eq_ignore_ascii_case(value)) {
                     true => Ok(()),
                     false => Err(invalid(format!(
                         "The {name} '{value}' is invalid: it must be one of {}.",

@@ -118,12 +118,12 @@ impl Db {
                 Error::Invalid(format!("The trigger '{name}' does not exist in the container."))
             })?;
             let (is, on) = (trigger.text("triggerType"), trigger.text("triggerOperation"));
-            let fits = on == "All"
-                || on == operation
-                || (operation == "Upsert" && ["Create", "Replace", "Update"].contains(&on))
-                || (["Replace", "Patch"].contains(&operation)
-                    && ["Update", "Replace"].contains(&on));
-            match is == kind && fits {
+            // Clients write these words in any case.
+            let on_one_of = |words: &[&str]| words.iter().any(|word| word.eq_ignore_ascii_case(on));
+            let fits = on_one_of(&["All", operation])
+                || (operation == "Upsert" && on_one_of(&["Create", "Replace", "Update"]))
+                || (["Replace", "Patch"].contains(&operation) && on_one_of(&["Update", "Replace"]));
+            match is.eq_ignore_ascii_case(kind) && fits {
                 true => Ok(trigger),
                 false => Err(Error::Invalid(format!(
                     "The trigger '{name}' is a {is}-trigger of the operation {on}; it cannot run as a {kind}-trigger of \

@@ -29,6 +29,8 @@ pub struct Settings {
     pub partition_key: PartitionKeyDefinition,
     /// The TTL rule.
     pub default_ttl: DefaultTtl,
+    /// Where items hold the time that their ttl counts from, if that is not their last write (R30).
+    pub(crate) ttl_path: Option<Path>,
     /// The paths of each unique key; their values are unique within a partition key.
     pub unique_keys: Vec<Vec<Path>>,
     /// What is indexed.
@@ -91,6 +93,13 @@ impl Settings {
         let id = resource_id(body)?;
         let (partition_key, partition_key_json) = partition_key(body)?;
         let default_ttl = DefaultTtl::from_json(body.get("defaultTtl")).map_err(Error::Invalid)?;
+        let ttl_path = given(body, "ttlPropertyPath").and_then(Value::as_str);
+        let ttl_path = ttl_path.filter(|path| *path != "/_ts");
+        let ttl_path = ttl_path.and_then(|path| Path::parse(path).ok());
+        let default_ttl = match (default_ttl, &ttl_path) {
+            (DefaultTtl::Secs(secs), Some(_)) => DefaultTtl::AfterDate(secs),
+            (default_ttl, _) => default_ttl,
+        };
         let (indexing, indexing_json) = indexing_policy(body.get("indexingPolicy"), default_ttl)?;
         let unique_keys = unique_keys(body.get("uniqueKeyPolicy"))?;
         let history = HistoryPolicy::parse(body.get("changeFeedPolicy"))?;
@@ -117,6 +126,7 @@ impl Settings {
             id,
             partition_key,
             default_ttl,
+            ttl_path,
             unique_keys,
             indexing,
             indexing_before: Vec::new(),
@@ -178,7 +188,10 @@ impl Settings {
     ) -> Result<Self> {
         if let Some(object) = body.as_object_mut() {
             // Old clients leave out what cannot change.
-            for name in ["partitionKey", "uniqueKeyPolicy"] {
+            let kept = ["partitionKey", "uniqueKeyPolicy", "ttlPropertyPath"];
+            // The time of documents is their own front end's to say.
+            let kept = if self.layout.is_some() { &kept[..2] } else { &kept[..] };
+            for &name in kept {
                 if let (false, Some(old)) = (object.contains_key(name), self.json.get(name)) {
                     object.insert(name.into(), old.clone());
                 }
@@ -205,6 +218,11 @@ impl Settings {
         if new.json.get("clientEncryptionPolicy") != self.json.get("clientEncryptionPolicy") {
             return Err(invalid(
                 "'clientEncryptionPolicy' cannot be changed as part of collection replace operation.",
+            ));
+        }
+        if new.layout.is_none() && new.ttl_path != self.ttl_path {
+            return Err(invalid(
+                "The 'ttlPropertyPath' cannot be changed. To change it, create a new container.",
             ));
         }
         policies::check_replace(&self.json, &new.json)?;

@@ -2,6 +2,7 @@
 
 mod concurrency;
 mod histories;
+mod procedures;
 mod queries;
 mod reindex;
 mod scripts;

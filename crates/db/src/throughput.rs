@@ -288,7 +288,12 @@ impl Db {
         for partition in &container.partitions.all {
             usage.charge += partition.spent_millis.load(Ordering::Relaxed) as f64 / 1e3;
             usage.throttled += partition.throttled.load(Ordering::Relaxed);
-            usage.spare = partition.bucket().spare(self.clock.elapsed());
+            let spare = partition.bucket().spare(self.clock.elapsed());
+            usage.spare = match (usage.spare, spare, &container.runtime.shared) {
+                // Each partition has a bucket of its own.
+                (Some(others), Some(spare), None) => Some(others + spare),
+                (_, spare, _) => spare,
+            };
         }
         usage
     }

@@ -39,6 +39,19 @@ impl Ttl {
         u32::try_from(secs).map_or(Self::Never, Self::At)
     }
 
+    /// What an item says in a container whose time to live counts from a property of the item, in whole seconds since 1970: from there,
+    /// whenever it was written. Without such a number it never expires, nor with an own ttl of -1; any other own ttl is illegal (R30).
+    pub fn from_base(base: Option<&Value>, own: Self) -> Result<Self, IllegalTtl> {
+        match own {
+            Self::Never => Ok(Self::Never),
+            Self::Secs(_) | Self::At(_) => Err(IllegalTtl),
+            Self::Absent => Ok(base
+                .and_then(whole_secs)
+                .filter(|secs| *secs >= 0)
+                .map_or(Self::Never, |secs| u32::try_from(secs).map_or(Self::Never, Self::At))),
+        }
+    }
+
     /// The instant of its own that an item last written at `ts` is judged by.
     pub fn instant(self, ts: Timestamp) -> Option<Timestamp> {
         match self {
@@ -273,6 +286,19 @@ mod tests {
         assert_eq!(state.expires_at(Timestamp(500), Ttl::At(100)), Some(Timestamp(110)));
         let longer = state.with_default(DefaultTtl::AfterDate(100), Timestamp(110));
         assert!(!longer.horizon(Timestamp(110)).is_live(Timestamp(500), Ttl::At(100)), "R13");
+    }
+
+    #[test]
+    fn ttl_r30_counts_from_a_property() {
+        let from = |base: Value, own| Ttl::from_base(Some(&base), own);
+        assert_eq!(from(json!(50), Ttl::Absent), Ok(Ttl::At(50)));
+        assert_eq!(from(json!(50.0), Ttl::Absent), Ok(Ttl::At(50)));
+        assert_eq!(from(json!(50), Ttl::Never), Ok(Ttl::Never));
+        assert_eq!(from(json!(50), Ttl::Secs(5)), Err(IllegalTtl));
+        for never in [json!("50"), json!(-1), json!(1.5), json!(null), json!(1e11)] {
+            assert_eq!(from(never, Ttl::Absent), Ok(Ttl::Never));
+        }
+        assert_eq!(Ttl::from_base(None, Ttl::Absent), Ok(Ttl::Never));
     }
 
     #[test]

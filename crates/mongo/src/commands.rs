@@ -8,6 +8,7 @@ mod find;
 mod indexes;
 mod reading;
 mod server;
+mod transactions;
 mod write;
 
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use crate::error::{Refusal, Result};
 use crate::language::collation::Collation;
 use crate::language::vars::Vars;
 use crate::options::{Fields, documents_of, missing};
+use crate::sessions::Transaction;
 use crate::wire::Request;
 
 pub(crate) use aggregate::Running;
@@ -41,6 +43,8 @@ pub(crate) struct Call<'a> {
     pub body: &'a RawDocument,
     pub sequences: &'a [(String, Vec<Bytes>)],
     pub charge: RequestCharge,
+    /// The transaction that it belongs to, taken out of its session meanwhile.
+    pub transaction: Option<Transaction>,
 }
 
 /// What a command needs from its client.
@@ -78,6 +82,7 @@ pub(crate) async fn run(
             result.unwrap_or_else(|refusal| refusal.to_reply())
         }
     };
+    let reply = timed(front_end, reply);
     log::trace!("{command}: {} bytes", reply.as_bytes().len());
     reply
 }
@@ -110,6 +115,7 @@ impl<'a> Call<'a> {
             body,
             sequences: &request.sequences,
             charge: RequestCharge::default(),
+            transaction: None,
         })
     }
 
@@ -135,13 +141,18 @@ impl<'a> Call<'a> {
             }
         }
         self.check_api_version()?;
+        self.check_read_concern()?;
         let retried = self.retryable_write()?;
         if let Some((session, number)) = &retried
             && let Some(reply) = self.front_end.sessions.answered(session, *number)
         {
             return Ok(reply);
         }
-        let reply = self.dispatch().await?;
+        let mut reply = match transactions::number(self)? {
+            Some(number) => transactions::run(self, number).await?,
+            None => self.dispatch().await?,
+        };
+        self.append_write_concern_error(&mut reply)?;
         if let Some((session, number)) = retried {
             let now = self.db().clock().elapsed();
             self.front_end.sessions.remember(&session, number, &reply, now);
@@ -194,6 +205,13 @@ impl<'a> Call<'a> {
             "delete" => write::delete(self).await,
             "findAndModify" | "findandmodify" => write::find_and_modify(self).await,
 
+            "commitTransaction" | "abortTransaction" => Err(Refusal::new(
+                72,
+                format!(
+                    "{} needs a session with a transaction: lsid, txnNumber and autocommit",
+                    self.name
+                ),
+            )),
             "create" => collections::create(self).await,
             "drop" => collections::drop_collection(self).await,
             "dropDatabase" => collections::drop_database(self).await,
@@ -252,6 +270,16 @@ impl<'a> Call<'a> {
         }
     }
 
+    fn check_read_concern(&self) -> Result<()> {
+        let Some(concern) = self.fields().document("readConcern")? else { return Ok(()) };
+        match Fields(concern).text("level")? {
+            None | Some("local" | "available" | "majority" | "linearizable" | "snapshot") => Ok(()),
+            Some(other) => Err(Refusal::parse(format!(
+                "Enumeration value '{other}' for field 'level' is not a valid value: use local, majority, linearizable or snapshot."
+            ))),
+        }
+    }
+
     /// Only version 1 of the stable API is known.
     fn check_api_version(&self) -> Result<()> {
         match self.fields().text("apiVersion")? {
@@ -260,6 +288,26 @@ impl<'a> Call<'a> {
                 Err(Refusal::new(322, format!("API version must be \"1\", not \"{other}\"")))
             }
         }
+    }
+
+    /// Every write is as durable as it can be: who asks for more servers than there are is told that there are none.
+    fn append_write_concern_error(&self, reply: &mut RawDocumentBuf) -> Result<()> {
+        let Some(concern) = self.fields().document("writeConcern")? else { return Ok(()) };
+        let error = match Fields(concern).get("w") {
+            Some(RawBsonRef::String(mode)) if mode != "majority" => rawdoc! {
+                "code": 79, "codeName": "UnknownReplWriteConcern",
+                "errmsg": format!("No write concern mode named '{mode}' found in replica set configuration"),
+            },
+            Some(value) if crate::options::whole(value).is_some_and(|servers| servers > 1) => {
+                rawdoc! {
+                    "code": 100, "codeName": "UnsatisfiableWriteConcern",
+                    "errmsg": "Not enough data-bearing nodes",
+                }
+            }
+            _ => return Ok(()),
+        };
+        reply.append(bson::cstr!("writeConcernError"), error);
+        Ok(())
     }
 
     /// The session and number of a write that may be sent again.
@@ -348,6 +396,17 @@ pub(crate) fn container(
         Err(db::Error::NotFound | db::Error::OwnerNotFound) => Ok(None),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Adds what sessions go by: when this was.
+fn timed(front_end: &FrontEnd, mut reply: RawDocumentBuf) -> RawDocumentBuf {
+    let time = front_end.db.now().0 as u32;
+    let at = bson::Timestamp { time, increment: 1 };
+    let nobody = bson::Binary { subtype: bson::spec::BinarySubtype::Generic, bytes: vec![0; 20] };
+    let signature = rawdoc! {"hash": nobody, "keyId": 0_i64};
+    reply.append(bson::cstr!("operationTime"), at);
+    reply.append(bson::cstr!("$clusterTime"), rawdoc! {"clusterTime": at, "signature": signature});
+    reply
 }
 
 /// `{ok: 1}`.

@@ -16,6 +16,8 @@ pub mod layout;
 pub mod listener;
 mod options;
 mod plan;
+#[cfg(test)]
+mod script_tests;
 pub mod sessions;
 pub mod wire;
 

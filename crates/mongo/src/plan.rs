@@ -4,11 +4,13 @@
 
 use std::ops::Range;
 
-use bson::{RawBsonRef, RawDocument};
+use bson::{Bson, RawBsonRef, RawDocument, RawDocumentBuf};
 use db::documents::Route;
 
 use crate::language::filter::{Bounds, Filter, Interval};
+use crate::language::keycode;
 use crate::language::sort::Sort;
+use crate::language::vars::Vars;
 use crate::layout::{self, Collection, Index, KEY_BYTES_MAX, Kind};
 
 /// Ranges of an index that one query reads at most.
@@ -30,7 +32,6 @@ pub(crate) struct Plan {
 pub(crate) struct Question<'a> {
     pub collection: &'a Collection,
     pub filter: &'a Filter,
-    pub filter_document: &'a RawDocument,
     pub sort: Option<&'a Sort>,
     /// The name of the index that must be used.
     pub hint: Option<&'a str>,
@@ -115,14 +116,82 @@ fn by_name_range(question: &Question<'_>, bounds: &[Bounds]) -> Option<Plan> {
 }
 
 fn is_usable(index: &Index, question: &Question<'_>) -> bool {
-    let implied = index.partial.is_none()
-        || index.spec.get_document("partialFilterExpression").is_ok_and(|partial| {
-            partial.iter().all(|(name, wanted)| {
-                let asked = question.filter_document.get(name).ok().flatten();
-                asked.and_then(|value| bson::Bson::try_from(value).ok()).as_ref() == Some(wanted)
+    let hidden = index.spec.get_bool("hidden").unwrap_or(false);
+    let collated = question.collated || index.spec.contains_key("collation");
+    index.ready && !hidden && !collated && (index.partial.is_none() || is_implied(index, question))
+}
+
+/// Whether every match of the filter has an entry in a partial index: each of its conditions must hold for all that the filter
+/// allows at the same path.
+fn is_implied(index: &Index, question: &Question<'_>) -> bool {
+    let Ok(partial) = index.spec.get_document("partialFilterExpression") else { return false };
+    let asked = question.filter.bounds();
+    partial.iter().all(|(path, condition)| {
+        let at_path = || asked.iter().filter(|bounds| bounds.path == *path);
+        if let Bson::Document(condition) = condition
+            && condition.len() == 1
+            && condition.get_bool("$exists").unwrap_or(false)
+        {
+            return at_path().any(|bounds| !bounds.intervals.iter().any(covers_missing));
+        }
+        let mut alone = bson::Document::new();
+        alone.insert(path, condition.clone());
+        let Ok(alone) = RawDocumentBuf::try_from(&alone) else { return false };
+        let vars = Vars::new(bson::DateTime::from_millis(0));
+        let Ok(alone) = Filter::parse(&alone, &vars) else { return false };
+        let wanted = alone.bounds();
+        let holds = |wanted: &Bounds| {
+            at_path().any(|asked| {
+                asked.intervals.iter().all(|inner| {
+                    wanted.intervals.iter().any(|outer| {
+                        outer.from <= inner.from
+                            && (outer.to.is_empty() || !inner.to.is_empty() && inner.to <= outer.to)
+                    })
+                })
             })
-        });
-    index.ready && implied && !question.collated && !index.spec.contains_key("collation")
+        };
+        !wanted.is_empty() && wanted.iter().all(holds)
+    })
+}
+
+/// The way between two keys of an index, in its order: what `min` and `max` ask for.
+pub(crate) fn between(
+    collection: &Collection,
+    index: &str,
+    min: Option<&RawDocument>,
+    max: Option<&RawDocument>,
+) -> Option<Plan> {
+    let plan = |route| Plan { route, index: Some(index.to_owned()), point: false, sorted: false };
+    let values = |keys: &RawDocument, wanted: &[&str]| {
+        let mut out = Vec::new();
+        for (element, wanted) in keys.iter().zip(wanted) {
+            let (name, value) = element.ok()?;
+            (name.as_str() == *wanted).then_some(())?;
+            out.push(keycode::key(value));
+        }
+        (out.len() == wanted.len()).then_some(out)
+    };
+    if index == "_id_" {
+        let all = layout::names();
+        let name =
+            |keys: &RawDocument| Some([&all.start[..], &values(keys, &["_id"])?[0]].concat());
+        let start = min.map_or(Some(all.start.clone()), name)?;
+        let end = max.map_or(Some(all.end.clone()), name)?;
+        return Some(plan(Route::Named { range: start..end, backward: false }));
+    }
+    let found = collection.index(index)?;
+    let names: Vec<&str> = found.fields.iter().map(|(path, _)| path.as_str()).collect();
+    let prefix = found.prefix().to_vec();
+    let key = |keys: &RawDocument| {
+        let mut term = prefix.clone();
+        for (key, (_, ascends)) in values(keys, &names)?.iter().zip(&found.fields) {
+            layout::push_key(&mut term, key, *ascends);
+        }
+        Some(term)
+    };
+    let start = min.map_or(Some(prefix.clone()), key)?;
+    let end = max.map_or(Some(after(&prefix)), key)?;
+    Some(plan(Route::Terms { ranges: vec![start..end], backward: false }))
 }
 
 /// The ranges of an index that hold all matches, and how good they are.
@@ -191,7 +260,7 @@ fn ranges(index: &Index, bounds: &[Bounds]) -> Option<(usize, Vec<Range<Vec<u8>>
 
 /// Whether documents without the field are among the matches.
 fn covers_missing(interval: &Interval) -> bool {
-    let null = crate::language::keycode::key(RawBsonRef::Null);
+    let null = keycode::key(RawBsonRef::Null);
     interval.from <= null && (interval.to.is_empty() || null < interval.to)
 }
 

@@ -1,13 +1,18 @@
 //! Sessions: what a retried write was answered the first time.
 //!
+//! And transactions: what a session has changed and not yet committed. They are kept here, beside the database; a commit hands all changes
+//! to the partition's writer as one, which refuses them if a document is not what the transaction has seen.
+//!
 //! A driver that does not hear the answer to a write sends it again, with the same session and number. The answer is then given again,
 //! and nothing is written twice.
 
-use std::collections::HashMap;
-use std::sync::Mutex;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bson::RawDocumentBuf;
+use bytes::Bytes;
+use db::Container;
 
 /// Sessions that are remembered.
 const SESSIONS_MAX: usize = 10_000;
@@ -18,9 +23,48 @@ const LIFE: Duration = Duration::from_secs(30 * 60);
 /// Minutes that drivers are told.
 pub const LIFE_MINUTES: i32 = 30;
 
+/// How long a transaction may take: as the service's.
+pub const TRANSACTION_TIME: Duration = Duration::from_secs(5);
+
 /// All sessions that have written.
 #[derive(Default)]
-pub struct Sessions(Mutex<HashMap<Vec<u8>, Last>>);
+pub struct Sessions {
+    last: Mutex<HashMap<Vec<u8>, Last>>,
+    transactions: Mutex<HashMap<Vec<u8>, State>>,
+}
+
+/// A transaction of a session.
+pub(crate) enum State {
+    /// Open; taken out while a command runs.
+    Open(Transaction),
+    /// Committed: a commit that is sent again is answered alike.
+    Committed(i64),
+    /// Gone.
+    Aborted,
+}
+
+/// What a transaction has done so far.
+#[derive(Default)]
+pub(crate) struct Transaction {
+    pub number: i64,
+    pub began: Duration,
+    /// The collection that it is about: one only.
+    pub container: Option<Arc<Container>>,
+    pub changes: Arc<Changes>,
+    pub bytes: usize,
+}
+
+/// Changed documents by name.
+pub(crate) type Changes = BTreeMap<Bytes, Changed>;
+
+/// A document that a transaction has changed.
+#[derive(Clone, Debug)]
+pub(crate) struct Changed {
+    /// As it was stored when the transaction first saw it.
+    pub before: Option<Bytes>,
+    /// As the transaction has left it.
+    pub now: Option<Bytes>,
+}
 
 /// The last write of a session.
 struct Last {
@@ -49,12 +93,33 @@ impl Sessions {
         sessions.insert(session.to_vec(), Last { number, reply: reply.clone(), at: now });
     }
 
-    /// Forgets a session.
+    /// Forgets a session; its open transaction is as if it had never been.
     pub fn end(&self, session: &[u8]) {
         self.lock().remove(session);
+        self.transactions().remove(session);
+    }
+
+    /// Takes a session's transaction out.
+    pub(crate) fn take_transaction(&self, session: &[u8]) -> Option<State> {
+        self.transactions().remove(session)
+    }
+
+    /// Puts it back.
+    pub(crate) fn put_transaction(&self, session: &[u8], state: State, now: Duration) {
+        let mut all = self.transactions();
+        if all.len() >= SESSIONS_MAX {
+            all.retain(|_, state| {
+                matches!(state, State::Open(open) if now.saturating_sub(open.began) < TRANSACTION_TIME)
+            });
+        }
+        all.insert(session.to_vec(), state);
+    }
+
+    fn transactions(&self) -> std::sync::MutexGuard<'_, HashMap<Vec<u8>, State>> {
+        self.transactions.lock().expect("nothing panics while it holds this lock")
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Vec<u8>, Last>> {
-        self.0.lock().expect("nothing panics while it holds this lock")
+        self.last.lock().expect("nothing panics while it holds this lock")
     }
 }

@@ -143,7 +143,12 @@ fn check(client: &mut Client, told: &mut [Told], round: usize) {
 
 /// All items of a writer, by id.
 fn items_of(client: &mut Client, writer: usize) -> BTreeMap<String, Value> {
-    let key = format!(r#"["w{writer}"]"#);
+    items_of_key(client, &format!("w{writer}"))
+}
+
+/// All items of a partition key, by id.
+fn items_of_key(client: &mut Client, key: &str) -> BTreeMap<String, Value> {
+    let key = format!(r#"["{key}"]"#);
     let mut items = BTreeMap::new();
     let mut continuation: Option<String> = None;
     loop {
@@ -165,4 +170,89 @@ fn items_of(client: &mut Client, writer: usize) -> BTreeMap<String, Value> {
 fn item(writer: usize, number: u64) -> Value {
     let text = format!("{writer}.{number} ").repeat(1 + (number as usize * 7) % 60);
     json!({"id": format!("i{number}"), "pk": format!("w{writer}"), "n": number, "text": text})
+}
+
+/// A stored procedure makes a thousand items or none, wherever the process is killed; and so does a transactional batch of a hundred.
+#[test]
+fn scripts_and_batches_are_whole_after_a_kill() {
+    const ITEMS: usize = 1_000;
+    const BATCH: usize = 100;
+    let body = "function (run, n) { for (var i = 0; i < n; i++) __.createDocument(__.getSelfLink(), \
+                {id: run + '-' + i, pk: 's', run: run}); }";
+    let data = tempfile::tempdir().unwrap();
+    let server = Server::start(data.path(), &[]);
+    let mut client = server.client();
+    client.make_container(None);
+    let procedure = json!({"id": "make", "body": body}).to_string();
+    assert_eq!(client.call("POST", "/dbs/d/colls/c/sprocs", &[], &procedure).status, 201);
+    assert!(server.terminate().success());
+
+    let mut random = fastrand::Rng::with_seed(0xDECADE);
+    let (mut runs, mut acknowledged) = (0, BTreeSet::new());
+    for round in 0..3 {
+        let server = Server::start(data.path(), &[]);
+        let (answered, answer) = channel();
+        let (mut client, mut batcher, first) = (server.client(), server.client(), runs);
+        let writer = std::thread::spawn(move || {
+            let mut told = BTreeSet::new();
+            for run in first.. {
+                let arguments = json!([run.to_string(), ITEMS]).to_string();
+                let headers = [(PK, r#"["s"]"#)];
+                let made = client.send("POST", "/dbs/d/colls/c/sprocs/make", &headers, &arguments);
+                match made {
+                    None => return (run, told),
+                    Some(answer) => assert_eq!(answer.status, 200, "{}", answer.json()),
+                }
+                told.insert(run);
+                if answered.send(()).is_err() {
+                    return (run, told);
+                }
+            }
+            unreachable!("numbers do not end")
+        });
+        // A batch at the same time, into another partition key.
+        let operation = |i: usize| {
+            let item =
+                json!({"id": format!("b{round}-{i}"), "pk": "b", "run": format!("b{round}")});
+            json!({"operationType": "Create", "resourceBody": item})
+        };
+        let batch: Vec<Value> = (0..BATCH).map(operation).collect();
+        let headers = [
+            (PK, r#"["b"]"#),
+            ("x-ms-cosmos-is-batch-request", "true"),
+            ("x-ms-cosmos-batch-atomic", "true"),
+        ];
+        for _ in 0..random.usize(1..4) {
+            answer.recv().expect("the server answers until it is killed");
+        }
+        let batched = std::thread::spawn(move || {
+            batcher.send("POST", DOCS, &headers, &Value::Array(batch).to_string()).map(|a| a.status)
+        });
+        std::thread::yield_now();
+        server.kill();
+        let (last, told) = writer.join().unwrap();
+        let batched = batched.join().unwrap();
+        acknowledged.extend(told);
+        runs = last + 1;
+
+        let server = Server::start(data.path(), &[]);
+        let mut client = server.client();
+        let mut found: BTreeMap<String, usize> = BTreeMap::new();
+        for key in ["s", "b"] {
+            for item in items_of_key(&mut client, key).values() {
+                *found.entry(item["run"].as_str().unwrap().to_owned()).or_default() += 1;
+            }
+        }
+        for (run, count) in &found {
+            let whole = if run.starts_with('b') { BATCH } else { ITEMS };
+            assert_eq!(*count, whole, "round {round}: run {run} is torn");
+        }
+        for run in &acknowledged {
+            assert!(found.contains_key(&run.to_string()), "round {round}: run {run} is lost");
+        }
+        if batched == Some(200) {
+            assert!(found.contains_key(&format!("b{round}")), "round {round}: the batch is lost");
+        }
+        assert!(server.terminate().success());
+    }
 }

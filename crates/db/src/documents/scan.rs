@@ -218,6 +218,11 @@ impl DocumentScan {
 }
 
 impl Document {
+    /// One that is not stored yet: nothing can have expired it.
+    pub fn new(name: Bytes, body: Bytes) -> Self {
+        Self { body, name, lsn: 0, ts: Timestamp(u64::MAX / 2), own_ttl: Ttl::Never }
+    }
+
     fn of(record: Record) -> Self {
         let Record { lsn, ts, own_ttl, name, body, .. } = record;
         Self { body, name, lsn, ts, own_ttl }

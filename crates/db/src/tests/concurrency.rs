@@ -127,7 +127,7 @@ fn a_failed_sync_loses_nothing_acknowledged() {
     }
 }
 
-async fn make_container(world: &World) {
+pub(super) async fn make_container(world: &World) {
     let definition = json!({
         "id": "c", "partitionKey": {"paths": ["/pk"], "version": 2},
         "uniqueKeyPolicy": {"uniqueKeys": [{"paths": ["/u"]}]},

@@ -13,6 +13,7 @@ use super::reading::{self, Matches};
 use crate::cursors::{self, BATCH_BYTES_MAX, Batch, Cursor, FIRST_BATCH, Source};
 use crate::error::{Refusal, Result};
 use crate::language::aggregate::{Foreign, Output, Pipeline, Step};
+use crate::language::expression::Expression;
 use crate::language::filter::Filter;
 use crate::language::vars::Vars;
 use crate::options::{Fields, missing};
@@ -45,8 +46,7 @@ impl Running {
             Some(container) => {
                 let everything = Filter::parse(&empty, &Vars::new(bson::DateTime::from_millis(0)))?;
                 let filter = pipeline.take_filter().unwrap_or(everything);
-                let route = match reading::plan(&container, &filter, &empty, None, (None, collated))
-                {
+                let route = match reading::plan(&container, &filter, None, (None, collated)) {
                     Ok(plan) => plan.route,
                     Err(_) => Route::All,
                 };
@@ -91,6 +91,9 @@ impl Running {
 
     /// The next results.
     pub async fn next(&mut self, db: &Db, rows_max: usize) -> Result<Batch> {
+        if let Some(matches) = &mut self.matches {
+            matches.refresh(db);
+        }
         let (mut batch, mut bytes) = (Batch::default(), 0);
         while batch.rows.len() < rows_max {
             let Some(row) = self.one(db).await? else {
@@ -176,6 +179,11 @@ pub async fn aggregate(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
     let output = pipeline.output().cloned();
     let collated = vars.collation.is_some();
     let mut running = Running::open(call.db(), call.database, collection, pipeline, collated)?;
+    if let Some(open) = &call.transaction
+        && let Some(matches) = running.matches.take()
+    {
+        running.matches = Some(matches.within(open.changes.clone()));
+    }
     if let Some(output) = output {
         return write_output(call, collection, running, output).await;
     }
@@ -211,15 +219,21 @@ async fn write_output(
 }
 
 /// The values of a command's `let`.
-pub(super) fn evaluate_let(variables: &RawDocument, _vars: &Vars) -> Result<Document> {
-    Ok(variables.try_into()?)
+pub(super) fn evaluate_let(variables: &RawDocument, vars: &Vars) -> Result<Document> {
+    evaluate_let_on(variables, &RawDocumentBuf::new(), vars)
 }
 
 /// The same where expressions look at a document.
 pub(super) fn evaluate_let_on(
     variables: &RawDocument,
-    _row: &RawDocument,
+    row: &RawDocument,
     vars: &Vars,
 ) -> Result<Document> {
-    evaluate_let(variables, vars)
+    let mut values = Document::new();
+    for element in variables.iter() {
+        let (name, expression) = element?;
+        let value = Expression::parse_raw(expression, vars)?.value(row)?;
+        values.insert(name.as_str(), value);
+    }
+    Ok(values)
 }

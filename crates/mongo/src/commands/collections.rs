@@ -87,6 +87,11 @@ pub async fn create(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
         let raw = RawDocumentBuf::try_from(validator)?;
         Filter::parse(&raw, &Vars::new(call.now()))?;
     }
+    if options.get_bool("capped").unwrap_or(false)
+        && layout::number_of(options.get("size").unwrap_or(&Bson::Null)).is_none()
+    {
+        return Err(Refusal::new(72, "the 'size' field is required when 'capped' is true"));
+    }
     if call.find_container(name)?.is_some() {
         let same = layout::of(&*call.find_container(name)?.ok_or_else(|| missing("create"))?)
             .is_some_and(|collection| collection.options == options);
@@ -450,6 +455,13 @@ pub async fn validate(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
             format!("Collection '{}' does not exist to validate.", call.namespace(name)),
         )
     })?;
+    let fields = call.fields();
+    if fields.flag("background")? && fields.flag("full")? {
+        return Err(Refusal::new(
+            72,
+            "Running the validate command with both { background: true } and { full: true } is not supported.",
+        ));
+    }
     let layout = container.layout().ok_or_else(|| Refusal::new(26, "ns not found"))?;
     let mut scan = call.db().scan_documents(&container, db::documents::Route::All);
     let (mut records, mut invalid) = (0_i64, 0_i64);

@@ -90,7 +90,7 @@ async fn report(
     if let Some(container) = container {
         let hint = reading::hint(fields, &container)?;
         let how = (hint.as_deref(), vars.collation.is_some());
-        let plan = reading::plan(&container, &filter, filter_document, sort.as_ref(), how)?;
+        let plan = reading::plan(&container, &filter, sort.as_ref(), how)?;
         winning = show(&container, &plan, filter_document)?;
         if sort.is_some() && !plan.sorted {
             winning = rawdoc! {"stage": "SORT", "inputStage": winning};

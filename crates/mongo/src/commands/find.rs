@@ -14,6 +14,7 @@ use crate::language::keycode;
 use crate::language::path::{Leaf, Path};
 use crate::language::projection::Projection;
 use crate::language::sort::Sort;
+use crate::layout;
 use crate::options::{document, missing};
 
 pub async fn find(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
@@ -46,29 +47,30 @@ pub async fn find(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
             "error processing query: tailable cursor requested on non capped collection {namespace}"
         )));
     }
-    if fields.get("min").is_some() || fields.get("max").is_some() {
-        return Err(Refusal::new(
-            51173,
-            "min and max need a hint to an index, and are not served: use $gte and $lt",
-        ));
-    }
     let Some(container) = container else {
         return Ok(cursors::reply(0, &namespace, true, &[]));
     };
     let hint = reading::hint(fields, &container)?;
     let collated = vars.collation.is_some();
-    let plan = reading::plan(
-        &container,
-        &filter,
-        filter_document,
-        sort.as_ref(),
-        (hint.as_deref(), collated),
-    )?;
-    if plan.point && projection.is_none() && skip == 0 && batch_size != Some(0) {
+    let (min, max) = (fields.document("min")?, fields.document("max")?);
+    let plan = match (min.or(max), hint.as_deref()) {
+        (None, hint) => reading::plan(&container, &filter, sort.as_ref(), (hint, collated))?,
+        (Some(_), None) => {
+            return Err(Refusal::new(51173, "A .hint() is required when using .min() or .max()"));
+        }
+        (Some(_), Some(hint)) => layout::of(&container)
+            .and_then(|collection| crate::plan::between(collection, hint, min, max))
+            .ok_or_else(|| {
+                Refusal::new(51174, "The index and the fields of min and max do not match")
+            })?,
+    };
+    let plain = projection.is_none() && skip == 0 && batch_size != Some(0);
+    if plan.point && plain && call.transaction.is_none() {
         return find_one(call, &container, &filter, &plan, &namespace).await;
     }
-    let options = SearchOptions { filter, sort, projection, skip, limit };
-    let mut search = Search::new(call.db(), container, plan, options);
+    let matches = call.matches(container, filter, plan.route)?;
+    let options = SearchOptions { sort, projection, skip, limit };
+    let mut search = Search::new(matches, plan.sorted, options);
     let first = batch_size.unwrap_or(FIRST_BATCH.min(limit.unwrap_or(usize::MAX)));
     let batch = search.next(call.db(), first).await?;
     call.charge += search.charge();
@@ -218,6 +220,6 @@ async fn matches(call: &mut Call<'_>, name: &str) -> Result<Option<Matches>> {
     let Some(container) = container else { return Ok(None) };
     let hint = reading::hint(fields, &container)?;
     let how = (hint.as_deref(), vars.collation.is_some());
-    let plan = reading::plan(&container, &filter, filter_document, None, how)?;
-    Ok(Some(Matches::open(call.db(), container, filter, plan.route)))
+    let plan = reading::plan(&container, &filter, None, how)?;
+    call.matches(container, filter, plan.route).map(Some)
 }

@@ -133,12 +133,18 @@ fn read_spec(call: &Call<'_>, spec: &RawDocument) -> Result<Document> {
         let option = option.as_str();
         match option {
             "v" | "key" | "name" | "ns" => {}
-            // As MongoDB does, what says nothing is not kept.
-            "background" | "dropDups" => {}
-            "unique" | "sparse" | "hidden" => {
+            "dropDups" => {}
+            // What says nothing is not kept.
+            "unique" | "sparse" | "hidden" | "background" => {
                 if fields.flag(option)? {
                     complete.insert(option, true);
                 }
+            }
+            "partialFilterExpression" if value.as_document().is_none() => {
+                return Err(Refusal::new(
+                    67,
+                    "'partialFilterExpression' for an index has to be a document",
+                ));
             }
             "expireAfterSeconds"
             | "partialFilterExpression"
@@ -167,6 +173,30 @@ fn read_spec(call: &Call<'_>, spec: &RawDocument) -> Result<Document> {
                 ));
             }
         }
+    }
+    let text: Vec<&String> = key
+        .iter()
+        .filter(|(_, kind)| kind.as_str() == Some("text"))
+        .map(|(path, _)| path)
+        .collect();
+    if !text.is_empty() {
+        // Shown with its defaults, as MongoDB does.
+        let mut weights = complete.get_document("weights").cloned().unwrap_or_default();
+        for path in text.iter().filter(|path| path.as_str() != "$**") {
+            if !weights.contains_key(path.as_str()) {
+                weights.insert(path.as_str(), 1);
+            }
+        }
+        complete.insert("weights", weights);
+        for (option, default) in
+            [("default_language", "english"), ("language_override", "language")]
+        {
+            complete.entry(option.to_owned()).or_insert_with(|| default.into());
+        }
+        complete.entry("textIndexVersion".to_owned()).or_insert(Bson::Int32(3));
+    }
+    if key.values().any(|kind| kind.as_str() == Some("2dsphere")) {
+        complete.entry("2dsphereIndexVersion".to_owned()).or_insert(Bson::Int32(3));
     }
     if let Some(secs) = complete.get("expireAfterSeconds") {
         let secs = number_of(secs);

@@ -1,8 +1,9 @@
 //! Reading: the documents that match a filter, one after the other, and searches that sort, skip and project them.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
-use bson::{RawDocument, RawDocumentBuf};
+use bson::RawDocumentBuf;
 use bytes::Bytes;
 use db::Db;
 use db::documents::{Document, DocumentScan, Route};
@@ -16,6 +17,7 @@ use crate::language::sort::Sort;
 use crate::layout;
 use crate::options::{Fields, document};
 use crate::plan::{Plan, Question};
+use crate::sessions::Changes;
 
 /// The most bytes that a sort may hold.
 const SORT_BYTES_MAX: usize = 100 << 20;
@@ -26,12 +28,22 @@ pub(crate) struct Matches {
     scan: DocumentScan,
     filter: Filter,
     found: VecDeque<Document>,
+    /// What the transaction has changed: it hides what is stored, and comes after it.
+    changed: Option<Arc<Changes>>,
+    changed_given: bool,
 }
 
 impl Matches {
     pub fn open(db: &Db, container: Owner, filter: Filter, route: Route) -> Self {
         let scan = db.scan_documents(&container, route);
-        Self { container, scan, filter, found: VecDeque::new() }
+        Self { container, scan, filter, found: VecDeque::new(), changed: None, changed_given: true }
+    }
+
+    /// The same, as a transaction sees it.
+    pub fn within(mut self, changed: Arc<Changes>) -> Self {
+        self.changed_given = changed.is_empty();
+        self.changed = Some(changed);
+        self
     }
 
     /// The next one that is alive and matches.
@@ -42,18 +54,48 @@ impl Matches {
             }
             let read = self.scan.next(db.now()).await?;
             if read.is_empty() {
-                return Ok(None);
+                if self.changed_given {
+                    return Ok(None);
+                }
+                self.give_changed()?;
+                continue;
+            }
+            if let Some(changed) = &self.changed {
+                let stays = |found: &Document| !changed.contains_key(&found.name);
+                let read: Vec<Document> = read.into_iter().filter(stays).collect();
+                self.keep_matching(read)?;
+                continue;
             }
             if self.filter.is_empty() {
                 self.found = read.into();
                 continue;
             }
-            for found in read {
-                if self.filter.matches(document(&found.body)?)? {
-                    self.found.push_back(found);
-                }
+            self.keep_matching(read)?;
+        }
+    }
+
+    fn keep_matching(&mut self, read: Vec<Document>) -> Result<()> {
+        for found in read {
+            if self.filter.matches(document(&found.body)?)? {
+                self.found.push_back(found);
             }
         }
+        Ok(())
+    }
+
+    fn give_changed(&mut self) -> Result<()> {
+        self.changed_given = true;
+        let changed = self.changed.clone().unwrap_or_default();
+        let there = changed.iter().filter_map(|(name, change)| {
+            change.now.as_ref().map(|body| Document::new(name.clone(), body.clone()))
+        });
+        self.keep_matching(there.collect())
+    }
+
+    /// Leaves out what has expired while it was waiting for the next batch to be asked for (R08).
+    pub fn refresh(&mut self, db: &Db) {
+        let container = &self.container;
+        self.found.retain(|found| db.is_alive(container, found));
     }
 
     /// Puts one back, to be found again.
@@ -83,24 +125,24 @@ pub(crate) struct Search {
 
 /// What decides how a search is made.
 pub(crate) struct SearchOptions {
-    pub filter: Filter,
     pub sort: Option<Sort>,
     pub projection: Option<Projection>,
-    /// Whether the projection wants to know which element of an array has matched.
     pub skip: usize,
     pub limit: Option<usize>,
 }
 
 impl Search {
-    pub fn new(db: &Db, container: Owner, plan: Plan, options: SearchOptions) -> Self {
-        let SearchOptions { filter, sort, projection, skip, limit } = options;
+    pub fn new(matches: Matches, plan_sorted: bool, options: SearchOptions) -> Self {
+        let SearchOptions { sort, projection, skip, limit } = options;
         let positional = projection.map(|projection| {
-            let filter = (!filter.is_empty()).then(|| filter.clone());
+            let filter = (!matches.filter.is_empty()).then(|| matches.filter.clone());
             (projection, filter)
         });
+        // What a transaction has changed comes last, whatever the order of the rest.
+        let sorted = plan_sorted && matches.changed_given;
         Self {
-            sort: sort.filter(|sort| !plan.sorted && !sort.is_empty()),
-            matches: Matches::open(db, container, filter, plan.route),
+            sort: sort.filter(|sort| !sorted && !sort.is_empty()),
+            matches,
             projection: positional,
             skip,
             left: limit.unwrap_or(usize::MAX),
@@ -110,6 +152,7 @@ impl Search {
 
     /// The next rows.
     pub async fn next(&mut self, db: &Db, rows_max: usize) -> Result<Batch> {
+        self.matches.refresh(db);
         if let Some(sort) = self.sort.take() {
             self.sorted = Some(self.sort_all(db, &sort).await?);
         }
@@ -241,12 +284,11 @@ pub(crate) fn same_key(a: &bson::Document, b: &bson::Document) -> bool {
 pub(crate) fn plan(
     container: &db::Container,
     filter: &Filter,
-    filter_document: &RawDocument,
     sort: Option<&Sort>,
     (hint, collated): (Option<&str>, bool),
 ) -> Result<Plan> {
     let collection = layout::of(container).ok_or_else(|| Refusal::new(26, "ns not found"))?;
-    Ok(Plan::choose(&Question { collection, filter, filter_document, sort, hint, collated }))
+    Ok(Plan::choose(&Question { collection, filter, sort, hint, collated }))
 }
 
 impl Call<'_> {

@@ -111,12 +111,13 @@ fn begin(call: &mut Call<'_>, fields: Fields<'_>) -> Result<RawDocumentBuf> {
 
 pub fn sasl_continue(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
     let payload = payload(call.fields())?;
-    let Some(keys) = &call.front_end.keys else { return Ok(ok()) };
+    let no_session = || Refusal::new(17, "No SASL session state found");
+    let keys = call.front_end.keys.as_ref().ok_or_else(no_session)?;
     let Some(conversation) = call.state.conversation.take() else {
         // The client has seen our proof and says so.
         return match call.state.access {
             Some(_) => Ok(step_ok("", true)),
-            None => Err(Refusal::new(17, "No SASL session state found")),
+            None => Err(no_session()),
         };
     };
     let (said, access) = keys.finish(&conversation, payload)?;

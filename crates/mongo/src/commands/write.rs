@@ -123,7 +123,7 @@ pub async fn insert(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
 
 async fn insert_round(
     call: &mut Call<'_>,
-    container: &Container,
+    container: &Arc<Container>,
     round: Vec<(usize, DocumentWrite)>,
     together: Together,
     tally: &mut Tally,
@@ -139,7 +139,7 @@ async fn insert_round(
         })
         .collect();
     let writes = round.into_iter().map(|(_, write)| write).collect();
-    let reply = call.db().write_documents(container, writes, together).await;
+    let reply = call.write(container, writes, together).await;
     call.charge += reply.charge;
     for ((index, body), Outcome { result, .. }) in bodies.into_iter().zip(reply.result?) {
         match result {
@@ -199,6 +199,17 @@ fn check_document(container: &Container, body: &RawDocument, checked: bool) -> R
     if let Some(kind) = kind {
         return Err(Refusal::new(53, format!("The '_id' value cannot be of type {kind}")));
     }
+    if let RawBsonRef::Document(inner) = id
+        && let Some(name) =
+            inner.iter().flatten().map(|(name, _)| name.as_str()).find(|name| name.starts_with('$'))
+    {
+        return Err(Refusal::new(
+            52,
+            format!(
+                "_id fields may not contain '$'-prefixed fields: {name} is not valid for storage."
+            ),
+        ));
+    }
     if field(body, "_ts").is_some() {
         // R26
         return Err(Refusal::bad_value(
@@ -212,7 +223,12 @@ fn check_document(container: &Container, body: &RawDocument, checked: bool) -> R
         && !collection.options.get_str("validationLevel").is_ok_and(|level| level == "off")
         && !validator.matches(body)?
     {
-        return Err(Refusal::new(121, "Document failed validation"));
+        let mut refusal = Refusal::new(121, "Document failed validation");
+        let failing = bson::RawBson::from(id);
+        refusal.details = Some(rawdoc! {
+            "errInfo": {"failingDocumentId": failing, "details": {"operatorName": "validator", "reason": "the validator does not match"}},
+        });
+        return Err(refusal);
     }
     let name = layout::name_of(id);
     match name.len() {
@@ -343,7 +359,6 @@ fn parse_update(
         .map(|sort| Sort::parse(sort, vars.collation.as_ref()))
         .transpose()?;
     Ok(Statement {
-        query: query.to_owned(),
         filter,
         collated: vars.collation.is_some(),
         hint: container.map(|container| reading::hint(fields, container)).transpose()?.flatten(),
@@ -369,7 +384,6 @@ fn parse_delete(
         )));
     }
     Ok(Statement {
-        query: query.to_owned(),
         filter: Arc::new(Filter::parse(query, &vars)?),
         collated: vars.collation.is_some(),
         hint: container.map(|container| reading::hint(fields, container)).transpose()?.flatten(),
@@ -462,7 +476,7 @@ async fn point_statements(
         edits.push(edit);
     }
     let together = if ordered { Together::Ordered } else { Together::Unordered };
-    let reply = call.db().write_documents(container, writes, together).await;
+    let reply = call.write(container, writes, together).await;
     call.charge += reply.charge;
     for (((index, _), edit), outcome) in statements.iter().zip(edits).zip(reply.result?) {
         match outcome.result {
@@ -511,7 +525,7 @@ async fn one_statement(
                 .zip(&edits)
                 .map(|(name, edit)| DocumentWrite { name, action: Action::Edit(edit.clone()) })
                 .collect();
-            let reply = call.db().write_documents(container, writes, Together::Ordered).await;
+            let reply = call.write(container, writes, Together::Ordered).await;
             call.charge += reply.charge;
             for (edit, outcome) in edits.iter().zip(reply.result?) {
                 match outcome.result {
@@ -553,7 +567,7 @@ async fn change_one(
         };
         let action = Action::Edit(edit.clone());
         let write = vec![DocumentWrite { name, action }];
-        let reply = call.db().write_documents(container, write, Together::Atomic).await;
+        let reply = call.write(container, write, Together::Atomic).await;
         call.charge += reply.charge;
         let mut outcomes = reply.result?;
         let outcome = outcomes.pop().ok_or_else(|| Refusal::new(1, "the writer gave no answer"))?;
@@ -593,10 +607,10 @@ async fn first_match(
     Ok(best.map(|(_, name)| name))
 }
 
-fn open(call: &Call<'_>, container: &Arc<Container>, statement: &Statement) -> Result<Matches> {
+fn open(call: &mut Call<'_>, container: &Arc<Container>, statement: &Statement) -> Result<Matches> {
     let how = (statement.hint.as_deref(), statement.collated);
-    let plan = reading::plan(container, &statement.filter, &statement.query, None, how)?;
-    Ok(Matches::open(call.db(), container.clone(), Filter::clone(&statement.filter), plan.route))
+    let plan = reading::plan(container, &statement.filter, None, how)?;
+    call.matches(container.clone(), Filter::clone(&statement.filter), plan.route)
 }
 
 pub async fn find_and_modify(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
@@ -663,7 +677,6 @@ pub async fn find_and_modify(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
         });
     };
     let statement = Statement {
-        query: query.to_owned(),
         filter: Arc::new(Filter::parse(query, &vars)?),
         collated: vars.collation.is_some(),
         hint: reading::hint(fields, &container)?,
@@ -734,7 +747,11 @@ pub(super) async fn output(call: &mut Call<'_>, rows: Vec<Bytes>, output: Output
     }
 }
 
-async fn insert_rows(call: &mut Call<'_>, container: &Container, rows: Vec<Bytes>) -> Result<()> {
+async fn insert_rows(
+    call: &mut Call<'_>,
+    container: &Arc<Container>,
+    rows: Vec<Bytes>,
+) -> Result<()> {
     let mut tally = Tally::default();
     let mut round = Vec::new();
     let count = rows.len();
@@ -803,7 +820,6 @@ async fn merge(
     };
     let filter = Arc::new(Filter::parse(&query, &vars)?);
     let statement = |change| Statement {
-        query: query.clone(),
         filter: filter.clone(),
         collated: false,
         hint: None,

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use bson::oid::ObjectId;
-use bson::{Bson, RawBsonRef, RawDocumentBuf};
+use bson::{Bson, RawBsonRef};
 use bytes::Bytes;
 use db::Container;
 use db::documents::{Edit, Edited};
@@ -21,7 +21,6 @@ use crate::options::document;
 /// A statement of an update or delete, ready to run.
 #[derive(Debug)]
 pub(super) struct Statement {
-    pub query: RawDocumentBuf,
     pub filter: Arc<Filter>,
     /// Whether strings are not compared by their bytes.
     pub collated: bool,
