@@ -165,11 +165,10 @@ impl Update {
                 continue;
             }
             for other in &paths {
-                let shorter = path.len().min(other.len());
-                let related = path[..shorter] == other[..shorter]
-                    && (path.len() == other.len()
-                        || path[shorter..].starts_with('.')
-                        || other[shorter..].starts_with('.'));
+                let within = |inner: &str, outer: &str| {
+                    inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with('.'))
+                };
+                let related = path == *other || within(path, other) || within(other, path);
                 if related && path == *other {
                     return Err(Failure::coded(
                         54,

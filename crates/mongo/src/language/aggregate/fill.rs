@@ -83,13 +83,19 @@ impl Densify {
             .and_then(Number::of_bson)
             .map(Number::to_f64)
             .ok_or_else(|| missing("$densify.range.step"))?;
-        if step <= 0.0 {
+        if !step.is_finite() || step <= 0.0 {
             return Err(Failure::coded(
                 5733401,
                 "the step parameter in a range statement must be a strictly positive numeric value",
             ));
         }
         let unit = range.get("unit").map(|unit| Unit::parse("$densify", unit)).transpose()?;
+        if unit.is_some() && step.fract() != 0.0 {
+            return Err(Failure::coded(
+                6586400,
+                "The step parameter in a range statement must be a whole number when densifying a date range",
+            ));
+        }
         let bounds = match range.get("bounds") {
             Some(Bson::String(text)) if text == "full" => Bounds::Full,
             Some(Bson::String(text)) if text == "partition" => Bounds::Partition,
@@ -171,6 +177,13 @@ impl Densify {
             let mut count = 0;
             loop {
                 let at = self.after(from, count);
+                // A step too small to be seen beside the value would never arrive.
+                if count > 0 && at <= self.after(from, count - 1) {
+                    return Err(Failure::coded(
+                        5733401,
+                        "the step parameter in a range statement is too small for its values",
+                    ));
+                }
                 // Given bounds leave out their end.
                 if at > to || (beyond && at >= to) {
                     break;
@@ -207,7 +220,7 @@ impl Densify {
         match self.unit {
             None => from + self.step * count as f64,
             Some(unit) => unit
-                .add(from as i64, self.step as i64 * count, &Zone::UTC)
+                .add(from as i64, (self.step as i64).saturating_mul(count), &Zone::UTC)
                 .map_or(f64::INFINITY, |millis| millis as f64),
         }
     }

@@ -182,7 +182,7 @@ impl Windows {
                 let values = each(output)?;
                 (0..values.len() as i64)
                     .map(|at| {
-                        usize::try_from(at + by)
+                        usize::try_from(at.saturating_add(*by))
                             .ok()
                             .and_then(|at| values.get(at).cloned())
                             .unwrap_or_else(|| default.clone())
@@ -332,9 +332,11 @@ impl Windows {
         Ok(match bounds {
             Bounds::Documents(low, high) => (0..len as i64)
                 .map(|at| {
-                    let from = low.map_or(0, |low| (at + low).clamp(0, len as i64)) as usize;
-                    let to = high.map_or(len as i64, |high| (at + high + 1).clamp(0, len as i64))
-                        as usize;
+                    let from =
+                        low.map_or(0, |low| at.saturating_add(low).clamp(0, len as i64)) as usize;
+                    let to = high.map_or(len as i64, |high| {
+                        at.saturating_add(high).saturating_add(1).clamp(0, len as i64)
+                    }) as usize;
                     (from, to.max(from))
                 })
                 .collect(),

@@ -175,7 +175,7 @@ impl Parts {
     pub fn iso_week(&self) -> (i64, i64) {
         let weekday = (self.weekday() + 6) % 7;
         // The Thursday decides to which year a week belongs.
-        let thursday = Self::of((self.day_number() - weekday + 3) * DAY_MILLIS);
+        let thursday = Self::of((self.day_number() - weekday + 3).saturating_mul(DAY_MILLIS));
         (thursday.year, (thursday.day_of_year() - 1) / 7 + 1)
     }
 }
@@ -346,11 +346,11 @@ impl<'t> Reader<'t> {
     }
 
     fn name(&mut self, names: &[&str], whole: bool) -> Option<i64> {
-        let rest = self.rest().to_lowercase();
+        let rest = self.rest();
         let found = names.iter().enumerate().find_map(|(at, name)| {
-            let name = name.to_lowercase();
-            let name = if whole { &name[..] } else { &name[..3] };
-            rest.starts_with(name).then_some((at as i64 + 1, name.len()))
+            let name = if whole { name } else { &name[..3] };
+            let there = rest.get(..name.len()).is_some_and(|text| text.eq_ignore_ascii_case(name));
+            there.then_some((at as i64 + 1, name.len()))
         })?;
         self.at += found.1;
         Some(found.0)

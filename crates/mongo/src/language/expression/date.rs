@@ -411,7 +411,7 @@ impl Unit {
             }
             Self::Months(unit) => {
                 let parts = Parts::of(zone.local(millis));
-                let months = parts.month - 1 + unit.checked_mul(amount)?;
+                let months = (parts.month - 1).checked_add(unit.checked_mul(amount)?)?;
                 let (year, month) = (parts.year + months.div_euclid(12), months.rem_euclid(12) + 1);
                 if year.abs() > 290_000_000 {
                     return None;
@@ -501,7 +501,8 @@ fn difference(values: &[Option<Bson>]) -> Result<Bson> {
         // Clocks that jump do not change how many hours there were.
         Unit::Millis(unit) => {
             let shift = zone.offset_at(start) * 1000;
-            (end + shift).div_euclid(unit) - (start + shift).div_euclid(unit)
+            end.saturating_add(shift).div_euclid(unit)
+                - start.saturating_add(shift).div_euclid(unit)
         }
     };
     Ok(Bson::Int64(count))
@@ -540,27 +541,35 @@ fn truncate(values: &[Option<Bson>]) -> Result<Bson> {
             let parts = Parts::of(local);
             let size = months.saturating_mul(bin);
             let number = ((parts.year - 2000) * 12 + parts.month - 1).div_euclid(size) * size;
-            days(2000 + number.div_euclid(12), number.rem_euclid(12) + 1, 1) * DAY_MILLIS
+            let year = number.div_euclid(12).saturating_add(2000).clamp(-300_000_000, 300_000_000);
+            days(year, number.rem_euclid(12) + 1, 1).checked_mul(DAY_MILLIS)
         }
-        Unit::Days(1) => {
-            let day = local.div_euclid(DAY_MILLIS) - epoch;
-            (day.div_euclid(bin) * bin + epoch) * DAY_MILLIS
-        }
+        Unit::Days(1) => floored(local.div_euclid(DAY_MILLIS), epoch, bin)
+            .and_then(|day| day.checked_mul(DAY_MILLIS)),
         Unit::Days(_) => {
             let first = start_of_week("$dateTrunc", values[4].as_ref())?;
             // The first such weekday of 2000 or after; 1 January 2000 was a Saturday.
             let anchor = epoch + (first - 6).rem_euclid(7);
-            let size = bin.saturating_mul(7);
-            let day = local.div_euclid(DAY_MILLIS) - anchor;
-            (day.div_euclid(size) * size + anchor) * DAY_MILLIS
+            floored(local.div_euclid(DAY_MILLIS), anchor, bin.saturating_mul(7))
+                .and_then(|day| day.checked_mul(DAY_MILLIS))
         }
         Unit::Millis(unit) => {
-            let size = unit.saturating_mul(bin);
             let shift = zone.offset_at(millis) * 1000;
-            let from = epoch * DAY_MILLIS;
-            let at = (millis + shift - from).div_euclid(size) * size + from;
-            return Ok(date(at - shift));
+            let at = millis.checked_add(shift);
+            let at = at.and_then(|at| floored(at, epoch * DAY_MILLIS, unit.saturating_mul(bin)));
+            let at = at.and_then(|at| at.checked_sub(shift));
+            return at.map(date).ok_or_else(out_of_range);
         }
     };
+    let cut = cut.ok_or_else(out_of_range)?;
     Ok(date(zone.moment(cut)))
+}
+
+fn out_of_range() -> Failure {
+    Failure::coded(15, "date overflow")
+}
+
+/// The start of the bin that a place falls into, bins of a size being counted from an anchor.
+fn floored(at: i64, anchor: i64, size: i64) -> Option<i64> {
+    at.checked_sub(anchor)?.div_euclid(size).checked_mul(size)?.checked_add(anchor)
 }
