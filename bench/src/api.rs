@@ -20,6 +20,10 @@ pub struct Answer {
     pub body: Vec<u8>,
     /// Where the page goes on.
     pub continuation: Option<String>,
+    /// How many rows the page has.
+    pub count: Option<u64>,
+    /// What a query took.
+    pub metrics: Option<String>,
     /// The etag, which the change feed goes on from.
     pub etag: Option<String>,
 }
@@ -76,6 +80,8 @@ impl Api {
         Ok(Answer {
             status: response.status,
             continuation: response.header("x-ms-continuation").map(str::to_owned),
+            count: response.header("x-ms-item-count").and_then(|count| count.parse().ok()),
+            metrics: response.header("x-ms-documentdb-query-metrics").map(str::to_owned),
             etag: response.header("etag").map(str::to_owned),
             body: response.body.to_vec(),
         })
@@ -87,11 +93,17 @@ impl Api {
         name: &str,
         default_ttl: Option<i64>,
     ) -> Result<String> {
+        self.create_defined(&definition(name, default_ttl)).await
+    }
+
+    /// The same with a definition of its own.
+    pub async fn create_defined(&mut self, definition: &Value) -> Result<String> {
+        let name = definition["id"].as_str().unwrap_or_default();
         let body = json!({"id": "bench"}).to_string();
         let answer = self.call("POST", "/dbs", &[], body.as_bytes()).await?;
         answer.expect(&[201, 409], "create the database")?;
         let path = format!("{DATABASE}/colls/{name}");
-        let body = definition(name, default_ttl).to_string();
+        let body = definition.to_string();
         let feed = format!("{DATABASE}/colls");
         // As much as one partition has; nothing is throttled unless the server is told to.
         let headers = [("x-ms-offer-throughput", "10000")];
@@ -127,11 +139,23 @@ impl Api {
         text: &str,
         continuation: Option<&str>,
     ) -> Result<Answer> {
+        self.query_page(container, text, continuation, "100").await
+    }
+
+    /// The same with a page of up to so many rows.
+    pub async fn query_page(
+        &mut self,
+        container: &str,
+        text: &str,
+        continuation: Option<&str>,
+        rows_max: &str,
+    ) -> Result<Answer> {
         let body = json!({"query": text, "parameters": []}).to_string();
         let mut headers = vec![
             ("x-ms-documentdb-isquery", "true"),
             ("x-ms-documentdb-query-enablecrosspartition", "true"),
-            ("x-ms-max-item-count", "100"),
+            ("x-ms-documentdb-populatequerymetrics", "true"),
+            ("x-ms-max-item-count", rows_max),
         ];
         headers.extend(continuation.map(|token| ("x-ms-continuation", token)));
         self.call("POST", &format!("{container}/docs"), &headers, body.as_bytes()).await

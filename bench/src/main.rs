@@ -14,6 +14,7 @@ mod load;
 mod million;
 mod options;
 mod process;
+mod query;
 mod raw;
 mod report;
 mod sign;
@@ -29,11 +30,12 @@ use crate::report::Report;
 type Scenario = fn(&Options, &mut Report) -> Result<()>;
 
 /// The scenarios by name, in the order in which `all` runs them.
-const SCENARIOS: [(&str, Scenario); 8] = [
+const SCENARIOS: [(&str, Scenario); 9] = [
     ("read", steady::read),
     ("create", steady::create),
     ("upsert", steady::upsert),
     ("mixed", steady::mixed),
+    ("query", query::run),
     ("start", million::start),
     ("ttl-default", million::ttl_default),
     ("churn", churn::run),

@@ -19,6 +19,7 @@ commands
   create       durable creates, against the raw engine's group commit
   upsert       upserts of existing items
   mixed        reads, upserts and creates together
+  query        queries by index, in order, counted, filtered and paged, over 1,000,000 items
   churn        inserts at full rate that expire after 10 s, with readers that look for expired items
   ttl-default  a container with 1,000,000 items: changing its default ttl, and what the next read sees
   start        time to ready, empty and after kill -9 with 1,000,000 items; idle memory and CPU
@@ -34,7 +35,7 @@ options
   --seconds N        a run of a steady load [10]; churn [300]
   --warmup N         seconds before counting [2]
   --rounds N         alternating runs of read and create [2]; crash [100]
-  --items N          items in a steady load [100000]; ttl-default and start [1000000]
+  --items N          items in a steady load [100000]; query, ttl-default and start [1000000]
   --seed N           of random choices [fresh]
   --results FILE     where results are kept [RESULTS.md beside bench's Cargo.toml]
   --dry              keep no results

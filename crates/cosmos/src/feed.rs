@@ -61,7 +61,7 @@ pub(crate) fn list(
         last = number;
     }
     let continuation = rest.next().map(|_| last.to_string());
-    Ok(charged(answer_page(parent, array, &Page { rows, continuation })))
+    Ok(charged(answer_page(parent, array, &Page { rows, continuation, ..Page::default() })))
 }
 
 /// A page of a query over documents of the catalog. The continuation is how many rows were answered.
@@ -78,7 +78,8 @@ pub(crate) fn query(
     let skip = usize::try_from(skip).unwrap_or(usize::MAX).min(rows.len());
     let end = skip.saturating_add(items_max).min(rows.len());
     let continuation = (end < rows.len()).then(|| end.to_string());
-    Ok(charged(answer_page(parent, array, &Page { rows: rows[skip..end].to_vec(), continuation })))
+    let page = Page { rows: rows[skip..end].to_vec(), continuation, ..Page::default() };
+    Ok(charged(answer_page(parent, array, &page)))
 }
 
 /// A POST to a feed of the catalog that only takes queries.

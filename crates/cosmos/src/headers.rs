@@ -35,7 +35,9 @@ names! {
     FORWARDED_PROTO = "x-forwarded-proto";
     GATEWAY_VERSION = "x-ms-gatewayversion";
     INDEXING_DIRECTIVE = "x-ms-indexing-directive";
+    EXPLANATION = "x-sidereal-explanation";
     INDEX_PROGRESS = "x-ms-documentdb-collection-index-transformation-progress";
+    INDEX_UTILIZATION = "x-ms-cosmos-index-utilization";
     INTENDED_RID = "x-ms-cosmos-intended-collection-rid";
     IS_BATCH = "x-ms-cosmos-is-batch-request";
     IS_QUERY = "x-ms-documentdb-isquery";
@@ -53,9 +55,13 @@ names! {
     PARTITION_KEY = "x-ms-documentdb-partitionkey";
     PARTITION_KEY_RANGE_ID = "x-ms-documentdb-partitionkeyrangeid";
     POST_TRIGGER = "x-ms-documentdb-post-trigger-include";
+    POPULATE_INDEX_METRICS = "x-ms-cosmos-populateindexmetrics";
+    POPULATE_INDEX_METRICS_V2 = "x-ms-cosmos-populateindexmetrics-v2";
+    POPULATE_QUERY_METRICS = "x-ms-documentdb-populatequerymetrics";
     POPULATE_STATISTICS = "x-ms-documentdb-populatepartitionstatistics";
     PREFER = "prefer";
     PRE_TRIGGER = "x-ms-documentdb-pre-trigger-include";
+    QUERY_METRICS = "x-ms-documentdb-query-metrics";
     READ_KEY_TYPE = "x-ms-read-key-type";
     REQUEST_CHARGE = "x-ms-request-charge";
     RESOURCE_QUOTA = "x-ms-resource-quota";

@@ -1,14 +1,16 @@
 //! `POST …/docs` with a query: rows, or the plan that some SDKs ask for first.
 
-use db::{QueryRequest, ReadOptions, ResumeFilter, Scope};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use db::{Account, Container, How, IndexUse, QueryRequest, ReadOptions, ResumeFilter, Scope};
 use http::StatusCode;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::answer::Answer;
 use crate::call::Call;
 use crate::error::{Failure, Result};
 use crate::feed::charged;
-use crate::headers::{self, flag};
+use crate::headers::{self, Pen, flag};
 use crate::items;
 
 /// Runs a query over items.
@@ -18,7 +20,118 @@ pub(crate) async fn run(call: &mut Call<'_>, database: &str, container: &str) ->
     request.scope = call.scope(&container)?;
     let (page, session) = (call.page()?, call.session()?);
     let reply = call.db.query(&container, &request, &page, ReadOptions { session: &session }).await;
-    items::rows(reply, &container)
+    let account = reply.result.as_ref().ok().map(|page| page.account);
+    let mut answer = items::rows(reply, &container)?;
+    if let Some(account) = account {
+        describe_work(call, &container, &request, &account, &mut answer)?;
+    }
+    Ok(answer)
+}
+
+/// Says what a page took and which indexes helped, as far as the client wants to know.
+fn describe_work(
+    call: &Call<'_>,
+    container: &Container,
+    request: &QueryRequest,
+    account: &Account,
+    answer: &mut Answer,
+) -> Result<()> {
+    if flag(call.headers, &headers::POPULATE_QUERY_METRICS) {
+        answer.headers.insert(&headers::QUERY_METRICS, query_metrics(account));
+    }
+    let old = flag(call.headers, &headers::POPULATE_INDEX_METRICS);
+    let new = flag(call.headers, &headers::POPULATE_INDEX_METRICS_V2);
+    if old || new {
+        let used = call.db.index_use(container, request)?;
+        let value = match new {
+            true => Pen::new().value(url_encoded(&used_v2(&used).to_string())),
+            false => Pen::new().value(STANDARD.encode(used_v1(&used).to_string())),
+        };
+        answer.headers.insert(&headers::INDEX_UTILIZATION, value);
+        let how = match account.how {
+            How::Scanned => "all items of the scope were read",
+            How::ByIndex => "an index named the items",
+            How::InOrder => "an index gave the items in order",
+            How::Counted => "an index counted the items",
+        };
+        let Account { items, entries, rows, .. } = account;
+        let text = format_args!(
+            "{how} ({items} items and {entries} index entries read for {rows} rows); the query {used}"
+        );
+        answer.headers.insert(&headers::EXPLANATION, Pen::new().value(text));
+    }
+    Ok(())
+}
+
+/// The names and units are those of the service.
+fn query_metrics(account: &Account) -> http::HeaderValue {
+    let millis = |duration: std::time::Duration| duration.as_secs_f64() * 1_000.0;
+    let (total, compile) = (millis(account.total), millis(account.compile));
+    let run = total - compile;
+    let ratio = match account.items {
+        0 => 1.0,
+        items => (account.rows as f64 / items as f64).min(1.0),
+    };
+    Pen::new().value(format_args!(
+        "totalExecutionTimeInMs={total:.2};queryCompileTimeInMs={compile:.2};queryLogicalPlanBuildTimeInMs=0.00;\
+         queryPhysicalPlanBuildTimeInMs=0.00;queryOptimizationTimeInMs=0.00;VMExecutionTimeInMs={run:.2};\
+         indexLookupTimeInMs=0.00;instructionCount={};documentLoadTimeInMs=0.00;systemFunctionExecuteTimeInMs=0.00;\
+         userFunctionExecuteTimeInMs=0.00;retrievedDocumentCount={};retrievedDocumentSize={};outputDocumentCount={};\
+         outputDocumentSize={};writeOutputTimeInMs=0.00;indexUtilizationRatio={ratio:.2}",
+        account.entries + account.items,
+        account.items,
+        account.item_bytes,
+        account.rows,
+        account.row_bytes,
+    ))
+}
+
+/// A text as a component of a URL.
+fn url_encoded(text: &str) -> String {
+    let encoded = |byte: u8| match byte {
+        b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
+            char::from(byte).to_string()
+        }
+        other => format!("%{other:02X}"),
+    };
+    text.bytes().map(encoded).collect()
+}
+
+/// Index metrics as older SDKs read them.
+fn used_v1(used: &IndexUse) -> Value {
+    let single = |path: &String| {
+        json!({
+            "FilterExpression": "", "IndexSpec": path, "FilterPreciseSet": true, "IndexPreciseSet": true,
+            "IndexImpactScore": "High",
+        })
+    };
+    let composite = |paths: &Vec<String>| json!({"IndexSpecs": paths, "IndexPreciseSet": true, "IndexImpactScore": "High"});
+    json!({
+        "UtilizedSingleIndexes": used.single.iter().map(single).collect::<Vec<_>>(),
+        "PotentialSingleIndexes": used.single_missing.iter().map(single).collect::<Vec<_>>(),
+        "UtilizedCompositeIndexes": used.composite.iter().map(composite).collect::<Vec<_>>(),
+        "PotentialCompositeIndexes": used.composite_missing.iter().map(composite).collect::<Vec<_>>(),
+    })
+}
+
+/// Index metrics as newer SDKs read them.
+fn used_v2(used: &IndexUse) -> Value {
+    let single = |path: &String| json!({"IndexSpec": path});
+    let composite = |paths: &Vec<String>| json!({"IndexSpecs": paths});
+    let rated = |mut index: Value| {
+        index["IndexImpactScore"] = "High".into();
+        index
+    };
+    json!({
+        "Utilized": {
+            "SingleIndexes": used.single.iter().map(single).collect::<Vec<_>>(),
+            "CompositeIndexes": used.composite.iter().map(composite).collect::<Vec<_>>(),
+        },
+        "Potential": {
+            "SingleIndexes": used.single_missing.iter().map(single).map(rated).collect::<Vec<_>>(),
+            "CompositeIndexes": used.composite_missing.iter().map(composite).map(rated).collect::<Vec<_>>(),
+        },
+    })
 }
 
 /// Says how a query would be split over partitions.
@@ -85,4 +198,22 @@ fn bad_parameters() -> Failure {
     Failure::bad_request(
         "The query's parameters must be an array of objects with a name and a value.",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_are_named_as_the_service_names_them() {
+        let account =
+            Account { items: 4, item_bytes: 400, rows: 1, row_bytes: 9, ..Account::default() };
+        let value = query_metrics(&account);
+        let metrics: std::collections::HashMap<_, _> =
+            value.to_str().unwrap().split(';').map(|part| part.split_once('=').unwrap()).collect();
+        assert_eq!(metrics["retrievedDocumentCount"], "4");
+        assert_eq!(metrics["outputDocumentSize"], "9");
+        assert_eq!(metrics["indexUtilizationRatio"], "0.25");
+        assert!(metrics.values().all(|value| value.parse::<f64>().is_ok()));
+    }
 }

@@ -41,7 +41,7 @@ const READ_ONLY_KEY: &str = "cmVhZC1vbmx5LWtleS1vZi10aGUtdGVzdHM=";
 const WRONG_KEY: &str = "d3Jvbmcta2V5LW9mLXRoZS10ZXN0cy0tLS0=";
 
 /// Short names of headers.
-const ALIASES: [(&str, &str); 21] = [
+const ALIASES: [(&str, &str); 23] = [
     ("activity", "x-ms-activity-id"),
     ("autoscale", "x-ms-cosmos-offer-autopilot-settings"),
     ("batch", "x-ms-cosmos-is-batch-request"),
@@ -50,6 +50,8 @@ const ALIASES: [(&str, &str); 21] = [
     ("cross", "x-ms-documentdb-query-enablecrosspartition"),
     ("end", "x-ms-end-epk"),
     ("format", "x-ms-cosmos-changefeed-wire-format-version"),
+    ("indexmetrics", "x-ms-cosmos-populateindexmetrics"),
+    ("indexmetrics2", "x-ms-cosmos-populateindexmetrics-v2"),
     ("intended", "x-ms-cosmos-intended-collection-rid"),
     ("keytype", "x-ms-read-key-type"),
     ("max", "x-ms-max-item-count"),

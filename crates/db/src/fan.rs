@@ -9,12 +9,13 @@ use query::plan::Condition;
 use query::{Compiled, Plan, Position};
 
 use crate::access::Access;
+use crate::account::{Account, How};
 use crate::charge::RequestCharge;
 use crate::items::Scope;
 use crate::order::Order;
 use crate::partition::Partition;
 use crate::ranges::{Left, Partitions, Places, Target};
-use crate::scan::{ItemScan, ScopeFilter, View};
+use crate::scan::{ItemScan, Read, ScopeFilter, View};
 use crate::writer::Stored;
 use crate::{Container, Db, Result, Settings};
 
@@ -29,6 +30,8 @@ pub(crate) struct Fan<'a> {
     /// Which of them is being read.
     current: usize,
     way: Way,
+    /// Whether an index has counted items.
+    counted: bool,
 }
 
 /// How the items come.
@@ -44,7 +47,7 @@ pub(crate) enum Way {
 struct Stop {
     target: Target,
     left: Left,
-    charge: Option<RequestCharge>,
+    read: Option<Read>,
     scan: Option<ItemScan>,
     /// Items that wait for those of other partitions to come first, with their ORDER BY keys and numbers.
     waiting: VecDeque<(Vec<u8>, u64, Stored)>,
@@ -76,7 +79,7 @@ impl<'a> Fan<'a> {
             Ok(Stop {
                 target: target.clone(),
                 left,
-                charge: None,
+                read: None,
                 scan: None,
                 waiting: VecDeque::new(),
                 ended: false,
@@ -90,6 +93,7 @@ impl<'a> Fan<'a> {
             stops: targets.iter().map(stop).collect::<Result<_>>()?,
             current: 0,
             way: Way::ByAge,
+            counted: false,
         })
     }
 
@@ -115,10 +119,11 @@ impl<'a> Fan<'a> {
             let Some(mut scan) = self.scan_of(at)? else { continue };
             let counted = scan.count(ranges).await?;
             let stop = &mut self.stops[at];
-            stop.charge = Some(scan.charge());
+            stop.read = Some(scan.tally());
             if let Some(counted) = counted {
                 count += counted;
                 stop.ended = true;
+                self.counted = true;
             }
         }
         Ok(count)
@@ -232,6 +237,27 @@ impl<'a> Fan<'a> {
         Ok(Some(scan))
     }
 
+    /// What was read so far.
+    pub fn account(&self) -> Account {
+        let mut account = Account { how: self.how(), ..Account::default() };
+        for read in self.stops.iter().filter_map(|stop| stop.read) {
+            account.items += read.items;
+            account.item_bytes += read.bytes;
+            account.entries += read.entries;
+        }
+        account
+    }
+
+    fn how(&self) -> How {
+        let by_index = |stop: &Stop| stop.scan.as_ref().is_some_and(ItemScan::is_by_index);
+        match self.way {
+            Way::InOrder => How::InOrder,
+            Way::ByAge if self.counted => How::Counted,
+            Way::ByAge if self.stops.iter().any(by_index) => How::ByIndex,
+            Way::ByAge => How::Scanned,
+        }
+    }
+
     /// Items read so far, dead ones included.
     pub fn items(&self) -> usize {
         self.stops.iter().filter_map(|stop| stop.scan.as_ref()).map(ItemScan::items).sum()
@@ -266,7 +292,7 @@ impl<'a> Fan<'a> {
 
     /// What the scan has cost so far, partition by partition.
     pub fn charges(&self) -> impl Iterator<Item = (&Arc<Partition>, RequestCharge)> {
-        self.stops.iter().filter_map(|stop| Some((&stop.target.partition, stop.charge?)))
+        self.stops.iter().filter_map(|stop| Some((&stop.target.partition, stop.read?.charge())))
     }
 }
 
@@ -285,7 +311,7 @@ impl Stop {
     async fn read(&mut self) -> Result<Vec<Stored>> {
         let Some(scan) = self.scan.as_mut().filter(|_| !self.ended) else { return Ok(Vec::new()) };
         let items = scan.next().await?;
-        self.charge = Some(scan.charge());
+        self.read = Some(scan.tally());
         self.ended = items.is_empty();
         Ok(items)
     }

@@ -127,7 +127,8 @@ impl Db {
             charge.0 = charge.0.max(page.cost());
             // The next page begins with those that had to wait.
             waiting.append(&mut read_up_to);
-            Ok(Page { rows: page.rows, continuation: Some(FeedEtag(waiting).to_string()) })
+            let continuation = Some(FeedEtag(waiting).to_string());
+            Ok(Page { rows: page.rows, continuation, ..Page::default() })
         }
         .await;
         Reply { result, charge, session, other_sessions }

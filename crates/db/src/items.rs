@@ -14,6 +14,7 @@ use serde_json::{Map, Value};
 use storage::Family;
 use tokio::sync::oneshot;
 
+use crate::account::Account;
 use crate::charge::{self, RequestCharge};
 use crate::documents::{Edit, Layout, not_json};
 use crate::fan::{self, Fan};
@@ -131,6 +132,8 @@ pub struct Page {
     pub rows: Vec<Bytes>,
     /// Where to go on, if there may be more.
     pub continuation: Option<String>,
+    /// What it took, if it is of a query.
+    pub account: Account,
 }
 
 /// A write, ready for the writer.
@@ -420,7 +423,7 @@ impl Db {
             charge = self.settle_all(&fan);
             let last = last.filter(|_| more);
             let continuation = last.map(|(stop, ordinal)| fan.places(stop, ordinal).text());
-            Ok(Page { rows, continuation })
+            Ok(Page { rows, continuation, ..Page::default() })
         }
         .await;
         Reply { result, charge, session, other_sessions }

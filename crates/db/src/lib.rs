@@ -30,6 +30,7 @@
 //! 2. The writer's round removes what lies between the cursors and the horizon ([`writer::Round::purge`]), and moves the cursors in the same batch.
 
 mod access;
+pub mod account;
 pub mod catalog;
 pub mod charge;
 pub mod check;
@@ -73,6 +74,7 @@ use model::clock::Clock;
 use model::resource::SessionToken;
 use storage::Engine;
 
+pub use account::{Account, How, IndexUse};
 pub use catalog::Database;
 pub use charge::RequestCharge;
 pub use container::Container;

@@ -221,7 +221,7 @@ impl Order {
 }
 
 /// Whether a composite index serves an order: forward (`false`), backward (`true`), or not at all.
-fn fit(composite: &Composite, keys: &[OrderPath]) -> Option<bool> {
+pub(crate) fn fit(composite: &Composite, keys: &[OrderPath]) -> Option<bool> {
     let path = |path: &Path| query::plan::scalar_path(path.segments());
     let paths = composite.paths.iter().zip(keys);
     let same = composite.paths.len() == keys.len()

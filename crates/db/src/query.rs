@@ -11,6 +11,7 @@ use query::sql::ast::Collection;
 use query::{Compiled, Context, Flow, Pipeline, Plan, Position, Progress, Rows};
 use serde_json::{Value, json};
 
+use crate::account::Account;
 use crate::charge;
 use crate::fan::{self, Fan, Way, Wish};
 use crate::items::{PAGE_BYTES_MAX, Page, PageRequest, ReadOptions, Scope, check_sessions};
@@ -108,8 +109,10 @@ impl Db {
             (session, other_sessions) = fan::sessions(&targets);
             check_sessions(&targets, options)?;
             self.admit_all(&targets)?;
-            let compiled = query.compile(computed_properties(container), self.now())?;
+            let begun = self.clock.stopwatch();
+            let compiled = self.compiled(container, query)?;
             let plan = compiled.plan();
+            let compile = self.clock.stopwatch().saturating_sub(begun);
             if matches!(scope, Scope::Container) && compiled.reads_items() {
                 let pinned = pinned_keys(container, &plan);
                 if !query.cross_partition && pinned.as_ref().is_none_or(|keys| keys.len() > 1) {
@@ -133,7 +136,11 @@ impl Db {
                 let page = run.page(&mut fan, way, counted).await;
                 charge.0 = self.settle_all(&fan).0.max(charge.0);
                 match page? {
-                    Some(page) => return Ok(page),
+                    Some(mut page) => {
+                        let total = self.clock.stopwatch().saturating_sub(begun);
+                        page.account = Account { compile, total, ..page.account };
+                        return Ok(page);
+                    }
                     None => may_order = false,
                 }
             }
@@ -163,7 +170,7 @@ impl Db {
     /// The plan that SDKs ask for. Where one partition holds all that the query is about, none is needed: the answer says to send the
     /// query as it is.
     pub fn query_plan(&self, container: &Container, query: &QueryRequest) -> Result<Value> {
-        let compiled = query.compile(computed_properties(container), self.now())?;
+        let compiled = self.compiled(container, query)?;
         let range = |min: String, max: String, point: bool| json!({"min": min, "max": max, "isMinInclusive": true, "isMaxInclusive": point});
         let definition = &container.settings.partition_key;
         let ranges = match &query.scope {
@@ -207,6 +214,15 @@ impl Db {
             }
         }
         Ok(plan)
+    }
+
+    /// The query as it runs over a container's items.
+    pub(crate) fn compiled(
+        &self,
+        container: &Container,
+        query: &QueryRequest,
+    ) -> Result<Arc<Compiled>> {
+        query.compile(computed_properties(container), self.now())
     }
 
     pub(crate) fn query_context(&self) -> Context {
@@ -356,7 +372,10 @@ impl Run {
             let progress = Progress { skipped: self.pipeline.progress().skipped, given };
             Token { progress, last: Some(last), places }.text(self.fingerprint)
         });
-        Ok(Some(Page { rows: self.rows, continuation }))
+        let mut account = fan.account();
+        account.rows = self.rows.len();
+        account.row_bytes = self.bytes;
+        Ok(Some(Page { rows: self.rows, continuation, account }))
     }
 
     /// Takes rows until the page is full; those of a stream come with their item, and what was left of its partition.

@@ -72,6 +72,7 @@ pub(crate) struct ItemScan {
     items: usize,
     bytes: usize,
     entries: usize,
+    by_index: bool,
 }
 
 /// Which keys lead to the items.
@@ -177,6 +178,7 @@ impl ItemScan {
             items: 0,
             bytes: 0,
             entries: 0,
+            by_index: false,
         }
     }
 
@@ -204,6 +206,7 @@ impl ItemScan {
                 let start = [&range.start[..], &after.to_be_bytes()].concat();
                 self.rest = start.into()..range.end.clone();
                 self.source = Source::Entries;
+                self.by_index = true;
             }
             return Ok(stream.is_some());
         };
@@ -483,10 +486,37 @@ impl ItemScan {
         self.horizon.is_live(record.ts, record.own_ttl) && self.filter.admits(record)
     }
 
-    /// What the scan has cost so far.
-    pub fn charge(&self) -> RequestCharge {
+    /// What the scan has read so far.
+    pub fn tally(&self) -> Read {
         let walked = if let Source::Ordered(walk) = &self.source { walk.entries } else { 0 };
-        charge::scan(self.items, self.bytes, self.entries + walked)
+        Read { items: self.items, bytes: self.bytes, entries: self.entries + walked }
+    }
+
+    /// Whether an index on what the query asks for leads to the items.
+    pub fn is_by_index(&self) -> bool {
+        match &self.source {
+            Source::Items => false,
+            Source::Entries => self.by_index,
+            Source::Ordinals(_) | Source::Ordered(_) => true,
+        }
+    }
+}
+
+/// What a scan has read.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Read {
+    /// Items, dead ones included.
+    pub items: usize,
+    /// Their bytes.
+    pub bytes: usize,
+    /// Index entries.
+    pub entries: usize,
+}
+
+impl Read {
+    /// What it costs.
+    pub fn charge(&self) -> RequestCharge {
+        charge::scan(self.items, self.bytes, self.entries)
     }
 }
 

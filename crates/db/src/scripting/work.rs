@@ -391,7 +391,7 @@ impl Work {
                     }
                 }
             }
-            self.charge += scan.charge();
+            self.charge += scan.tally().charge();
         }
         if found.len() < count_max {
             let made = self.touched.values().filter_map(|touched| touched.now.as_ref());

@@ -29,9 +29,14 @@ impl Compiler<'_> {
         let filter = filter.filter(|expr| !matches!(expr, Expr::Constant(Some(Json::Bool(true)))));
         let keys = query.group_by.iter().map(|key| self.expr(key)).collect::<Result<Vec<_>>>()?;
         let grouped = !keys.is_empty() || has_aggregates(query);
+        // An aggregate of all rows is one row: the order that is asked for is checked, and changes nothing.
+        let one_row = grouped && keys.is_empty() && !has_rank(query);
+        if one_row {
+            self.order(query)?;
+        }
         let outer = grouped.then(|| self.begin_group(query));
         let projection = self.projection(query, &sources);
-        let order = self.order(query);
+        let order = if one_row { Ok((Vec::new(), None)) } else { self.order(query) };
         let group = outer.map(|outer| {
             let grouping = std::mem::replace(&mut self.group, outer);
             Group { keys, aggregates: grouping.map(|g| g.aggregates).unwrap_or_default() }
@@ -183,6 +188,10 @@ impl Compiler<'_> {
             None => refuse(format!("The {clause} count value must be a number.")),
         }
     }
+}
+
+fn has_rank(query: &ast::Query) -> bool {
+    matches!(query.order_by, Some(ast::OrderBy::Rank(_)))
 }
 
 /// Whether the query computes over groups of rows even without GROUP BY.
