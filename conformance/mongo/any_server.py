@@ -30,8 +30,8 @@ def find_server(context):
     context.cmd_line = {"argv": [], "parsed": {}}
     context.server_status = context.client.admin.command("serverStatus")
     context.server_parameters = dict(context.client.admin.command("getParameter", "*"))
-    context.client.close()
     name = context.hello["setName"]
+    context.client.close()
     context.replica_set_name, context.is_rs = name, True
     context.client = pymongo.MongoClient(host, port, replicaSet=name, **context.default_client_options)
     context._hello = None

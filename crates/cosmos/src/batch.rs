@@ -11,6 +11,7 @@ use crate::call::Call;
 use crate::error::{Failure, Result};
 use crate::grants;
 use crate::headers::{self, Pen, flag};
+use crate::hybrid_row;
 use crate::items;
 
 /// The most operations in a request.
@@ -32,6 +33,7 @@ pub(crate) async fn run(call: &mut Call<'_>, database: &str, container: &str) ->
         return Err(db::Error::PartitionKeyMismatch.into());
     }
     call.partition(&container)?;
+    let rows = call.body.first() == Some(&hybrid_row::VERSION);
     let operations = operations(call, key.as_ref())?;
     let silent: Vec<bool> = operations.iter().map(|operation| operation.silent).collect();
     let verbs: Vec<Verb> =
@@ -52,6 +54,10 @@ pub(crate) async fn run(call: &mut Call<'_>, database: &str, container: &str) ->
         push_result(&mut body, outcome, verb, silent);
     }
     body.push(b']');
+    if rows {
+        let results: Vec<Value> = serde_json::from_slice(&body).expect("it was just written");
+        body = hybrid_row::results(&results);
+    }
     answer.body = body.into();
     Ok(answer)
 }
@@ -64,6 +70,12 @@ struct Operation {
 }
 
 fn operations(call: &mut Call<'_>, key: Option<&PartitionKey>) -> Result<Vec<Operation>> {
+    if call.body.first() == Some(&hybrid_row::VERSION) {
+        let list = hybrid_row::operations(&std::mem::take(&mut call.body)).map_err(|why| {
+            Failure::bad_request(format!("The input content is invalid: a batch with {why}."))
+        })?;
+        return operations_of(call, key, list);
+    }
     let text = call.json_text()?;
     let body: Value = serde_json::from_slice(&text).map_err(|error| {
         Failure::bad_request(format!(
@@ -75,6 +87,14 @@ fn operations(call: &mut Call<'_>, key: Option<&PartitionKey>) -> Result<Vec<Ope
             "The input content is invalid: a batch is a JSON list of operations.",
         ));
     };
+    operations_of(call, key, list)
+}
+
+fn operations_of(
+    call: &Call<'_>,
+    key: Option<&PartitionKey>,
+    list: Vec<Value>,
+) -> Result<Vec<Operation>> {
     if list.is_empty() {
         return Err(Failure::bad_request("Batch request has no operations."));
     }

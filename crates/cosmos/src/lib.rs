@@ -27,6 +27,7 @@ mod grants;
 mod grants_tests;
 mod headers;
 mod history;
+mod hybrid_row;
 mod items;
 mod lanes;
 mod listener;

@@ -20,7 +20,7 @@ use crate::items::{Content, Prepared, PreparedBody, Verb};
 use crate::writer::{Mode, Op, Outcome, Transaction};
 use crate::{Container, Db, Error, Reply, Result};
 
-pub use scan::{Document, DocumentScan, Route};
+pub use scan::{ChangePosition, Document, DocumentChange, DocumentScan, Route};
 pub(crate) use upkeep::{Upkeep, UpkeepDone};
 
 /// How a front end reads its documents. Pure: the same bytes always give the same answer.

@@ -1,6 +1,7 @@
 //! The command table: which function answers which command, and what all commands have in common.
 
 mod aggregate;
+mod changes;
 mod collections;
 mod cosmos;
 mod explain;
@@ -28,6 +29,7 @@ use crate::sessions::Transaction;
 use crate::wire::Request;
 
 pub(crate) use aggregate::Running;
+pub(crate) use changes::Stream;
 pub(crate) use indexes::resume;
 pub(crate) use reading::Search;
 
@@ -354,7 +356,7 @@ impl<'a> Call<'a> {
     pub fn vars(&self) -> Result<Vars> {
         let fields = self.fields();
         let mut vars = Vars::new(self.now());
-        if let Some(collation) = fields.document("collation")? {
+        if let Some(collation) = fields.document("collation")?.filter(|found| !found.is_empty()) {
             vars.collation = Collation::parse(collation)?;
         }
         if let Some(variables) = fields.document("let")? {

@@ -53,6 +53,8 @@ pub(crate) enum Source {
     Rows(VecDeque<Bytes>),
     /// A search that goes on.
     Search(Box<Search>),
+    /// Changes as they come.
+    Changes(Box<crate::commands::Stream>),
     /// Stages that go on.
     Pipeline(Box<crate::commands::Running>),
 }
@@ -84,6 +86,7 @@ impl Cursor {
                 Ok(batch)
             }
             Source::Search(search) => search.next(db, rows_max).await,
+            Source::Changes(stream) => stream.next(db, rows_max).await,
             Source::Pipeline(running) => running.next(db, rows_max).await,
         }
     }

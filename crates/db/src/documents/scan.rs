@@ -11,6 +11,7 @@ use storage::{Direction, Family, Snapshot};
 
 use crate::charge::{self, RequestCharge};
 use crate::container::Runtime;
+use crate::feed::FeedEntry;
 use crate::keys::{Key, PartitionId, ordinal_of, partition_range, term_range};
 use crate::record::Record;
 use crate::scan::{fetch, successor};
@@ -129,6 +130,65 @@ impl Db {
     /// Books what a scan has cost.
     pub fn settle_documents(&self, container: &Container, charge: RequestCharge) {
         self.settle(container.partition(), charge);
+    }
+}
+
+/// Where a reader of a collection's changes stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChangePosition {
+    /// The last change that was read.
+    pub lsn: u64,
+    /// The document of that change that was read last.
+    pub ordinal: u64,
+    /// The newest document that was known: one beyond it is new.
+    pub newest: u64,
+}
+
+/// A living document at its last change.
+#[derive(Clone, Debug)]
+pub struct DocumentChange {
+    /// The document.
+    pub document: Document,
+    /// Where a reader stands that has read it.
+    pub position: ChangePosition,
+    /// Whether the reader had not seen it before.
+    pub is_new: bool,
+}
+
+impl Db {
+    /// Where a reader stands that wants only what comes from now on.
+    pub fn change_position(&self, container: &Container) -> ChangePosition {
+        let head = container.partition().head();
+        ChangePosition { lsn: head.lsn, ordinal: u64::MAX - 1, newest: head.ordinal }
+    }
+
+    /// The next changes after a position, at most so many: each living document once, at its last change.
+    pub async fn document_changes(
+        &self,
+        container: &Container,
+        after: ChangePosition,
+        changes_max: usize,
+    ) -> Result<Vec<DocumentChange>> {
+        let partition = container.partition().id;
+        let horizon = container.runtime.ttl.horizon(self.now());
+        let snapshot = self.engine.snapshot();
+        let start = Key::Feed { partition, lsn: after.lsn, ordinal: after.ordinal + 1 }.encode();
+        let range = start..partition_range(partition).end;
+        let pairs = snapshot.scan(Family::Feed, range, Direction::Forward, changes_max).await?;
+        let (mut changes, mut position) = (Vec::with_capacity(pairs.len()), after);
+        for (key, value) in &pairs {
+            let entry = FeedEntry::decode(key, value)?;
+            let stored = fetch(&*snapshot, partition, entry.ordinal).await?;
+            let is_new = entry.ordinal > position.newest;
+            position.lsn = entry.lsn;
+            position.ordinal = entry.ordinal;
+            position.newest = position.newest.max(entry.ordinal);
+            let record = stored.record;
+            if horizon.is_live(record.ts, record.own_ttl) {
+                changes.push(DocumentChange { document: Document::of(record), position, is_new });
+            }
+        }
+        Ok(changes)
     }
 }
 

@@ -169,6 +169,12 @@ pub async fn aggregate(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
         )
     })?;
     let size = Fields(cursor).count("batchSize")?;
+    if let Some(RawBsonRef::Document(first)) = stages.first()
+        && let Some(options) = Fields(first).document("$changeStream")?
+    {
+        let size = size.unwrap_or(FIRST_BATCH);
+        return super::changes::open(call, collection, options, &stages[1..], size).await;
+    }
     let container = match collection {
         Some(collection) => call.find_container(collection)?,
         None => None,
@@ -185,6 +191,15 @@ pub async fn aggregate(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
         running.matches = Some(matches.within(open.changes.clone()));
     }
     if let Some(output) = output {
+        let concern = fields.document("readConcern")?;
+        if concern.is_some_and(|concern| {
+            concern.get_str("level").is_ok_and(|level| level == "linearizable")
+        }) {
+            return Err(Refusal::new(
+                72,
+                "$out and $merge cannot be used with a 'linearizable' read concern level",
+            ));
+        }
         return write_output(call, collection, running, output).await;
     }
     let namespace = call.namespace(collection.unwrap_or("$cmd.aggregate"));

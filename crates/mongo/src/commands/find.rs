@@ -116,6 +116,11 @@ pub async fn get_more(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
     let cursors = &call.front_end.cursors;
     let clock = call.db().clock();
     let mut cursor = cursors.take(number, &namespace, clock.elapsed())?;
+    if let (Source::Changes(stream), Some(millis)) =
+        (&mut cursor.source, fields.count("maxTimeMS")?)
+    {
+        stream.wait = std::time::Duration::from_millis(millis.min(60_000) as u64);
+    }
     let made = cursor.next(call.db(), batch_size).await;
     match made {
         Ok(batch) if batch.done => {

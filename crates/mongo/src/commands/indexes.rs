@@ -135,7 +135,8 @@ fn read_spec(call: &Call<'_>, spec: &RawDocument) -> Result<Document> {
             "v" | "key" | "name" | "ns" => {}
             "dropDups" => {}
             // What says nothing is not kept.
-            "unique" | "sparse" | "hidden" | "background" => {
+            "background" => drop(complete.insert(option, Bson::try_from(value)?)),
+            "unique" | "sparse" | "hidden" => {
                 if fields.flag(option)? {
                     complete.insert(option, true);
                 }

@@ -354,10 +354,11 @@ fn parse_update(
     if multi && update.is_replacement() {
         return Err(Refusal::parse("multi update is not supported for replacement-style update"));
     }
-    let sort = fields
-        .document("sort")?
-        .map(|sort| Sort::parse(sort, vars.collation.as_ref()))
-        .transpose()?;
+    if fields.get("sort").is_some() {
+        // Newer than the version that we say we are.
+        return Err(Refusal::new(40415, "BSON field 'update.updates.sort' is an unknown field."));
+    }
+    let sort = None;
     Ok(Statement {
         filter,
         collated: vars.collation.is_some(),
@@ -396,7 +397,7 @@ fn parse_delete(
 
 fn with_collation(vars: &Vars, fields: Fields<'_>) -> Result<Vars> {
     let mut vars = vars.clone();
-    if let Some(collation) = fields.document("collation")? {
+    if let Some(collation) = fields.document("collation")?.filter(|found| !found.is_empty()) {
         vars.collation = crate::language::collation::Collation::parse(collation)?;
     }
     Ok(vars)
