@@ -153,7 +153,9 @@ async fn bind(
         .await;
         match bound {
             Ok(listener) => listeners.push(listener),
-            Err(error) if listeners.is_empty() => return Err(cannot_bind(address, &error)),
+            Err(error) if listeners.is_empty() => {
+                return Err(cannot_bind(address, "--port", &error));
+            }
             Err(error) => log::info!("not listening on {address}: {error}"),
         }
     }
@@ -178,7 +180,7 @@ async fn bind_mongo(
         match mongo::Listener::bind(address, tls, front_end.clone(), limits).await {
             Ok(listener) => listeners.push(listener),
             Err(error) if listeners.is_empty() && config.mongo_port.is_some() => {
-                return Err(cannot_bind(address, &error).context("for MongoDB (--mongo-port)"));
+                return Err(cannot_bind(address, "--mongo-port", &error));
             }
             Err(error) if listeners.is_empty() => {
                 log::warn!(
@@ -192,10 +194,10 @@ async fn bind_mongo(
     Ok(listeners)
 }
 
-fn cannot_bind(address: SocketAddr, error: &std::io::Error) -> anyhow::Error {
+fn cannot_bind(address: SocketAddr, flag: &str, error: &std::io::Error) -> anyhow::Error {
     match error.kind() {
         std::io::ErrorKind::AddrInUse => anyhow!(
-            "port {} on {} is in use by another process. Stop that, or choose another port with --port (0 takes any that is free).",
+            "port {} on {} is in use by another process. Stop that, or choose another port with {flag} (0 takes any that is free).",
             address.port(),
             address.ip()
         ),
@@ -204,7 +206,7 @@ fn cannot_bind(address: SocketAddr, error: &std::io::Error) -> anyhow::Error {
         }
         std::io::ErrorKind::PermissionDenied => {
             anyhow!(
-                "no permission to listen on port {}: choose one above 1023 with --port.",
+                "no permission to listen on port {}: choose one above 1023 with {flag}.",
                 address.port()
             )
         }
