@@ -27,7 +27,7 @@ pub fn batch(options: &Options, report: &mut Report) -> Result<()> {
         let container = api.create_container("batch", None).await?;
         let feed = format!("{container}/docs");
         let (mut single, mut batched) = (Vec::new(), Vec::new());
-        for round in 0..options.rounds as u64 * 10 {
+        for round in 0..options.rounds * 10 {
             let start = Instant::now();
             for number in 0..BATCH {
                 let body = item(round, number, "s");
