@@ -9,8 +9,19 @@ use crate::load::Outcome;
 use crate::sign::{civil, unix_secs};
 
 /// The order of the sections in RESULTS.md.
-const ORDER: [&str; 9] =
-    ["read", "create", "upsert", "mixed", "query", "churn", "ttl-default", "start", "crash"];
+const ORDER: [&str; 11] = [
+    "read",
+    "create",
+    "upsert",
+    "mixed",
+    "batch",
+    "feed",
+    "query",
+    "churn",
+    "ttl-default",
+    "start",
+    "crash",
+];
 
 const PREFACE: &str = "# Results\n\n\
     Written by `bench` (see README.md beside this file). Each section is one run, with its command; a bar is a promise of the\n\
