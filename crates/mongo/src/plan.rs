@@ -7,7 +7,7 @@ use std::ops::Range;
 use bson::{Bson, RawBsonRef, RawDocument, RawDocumentBuf};
 use db::documents::Route;
 
-use crate::language::filter::{Bounds, Filter, Interval};
+use crate::language::filter::{Bounds, Filter, Interval, after};
 use crate::language::keycode;
 use crate::language::sort::Sort;
 use crate::language::vars::Vars;
@@ -280,16 +280,4 @@ fn range(prefix: &[u8], interval: &Interval, ascends: bool) -> Range<Vec<u8>> {
             start..if end.is_empty() { whole_end } else { end }
         }
     }
-}
-
-/// The first key that does not begin with this one.
-fn after(key: &[u8]) -> Vec<u8> {
-    let mut next = key.to_vec();
-    while let Some(last) = next.pop() {
-        if last < 0xFF {
-            next.push(last + 1);
-            break;
-        }
-    }
-    next
 }

@@ -12,6 +12,7 @@ mod test;
 
 use bson::{RawBson, RawDocument};
 
+pub(crate) use bounds::after;
 pub use bounds::{Bounds, Interval};
 pub use operators::{Bits, Comparison, Kinds, Mask};
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bson::{Bson, DateTime, RawDocument, RawDocumentBuf};
 
 use super::flow::with_field;
-use super::window::linear;
+use super::window::{linear, sort_by};
 use crate::language::expression::calendar::Zone;
 use crate::language::expression::date::Unit;
 use crate::language::expression::{Expression, is_nullish};
@@ -13,7 +13,7 @@ use crate::language::failure::{Failure, Result};
 use crate::language::keycode::key_of;
 use crate::language::number::Number;
 use crate::language::sort::Sort;
-use crate::language::value::{owned_document, raw, raw_document};
+use crate::language::value::{owned_document, raw};
 use crate::language::vars::Vars;
 
 /// How many documents `$densify` may make.
@@ -273,17 +273,7 @@ impl Fill {
             partition.push(Expression::parse(by, vars)?);
         }
         let sort = match spec.get("sortBy") {
-            Some(Bson::Document(by)) => {
-                let sort = Sort::parse(raw_document(by)?.as_ref(), vars.collation.as_ref())?;
-                let along = match sort.fields() {
-                    [one] => Some(Expression::parse(
-                        &Bson::String(format!("${}", one.path.as_str())),
-                        vars,
-                    )?),
-                    _ => None,
-                };
-                Some((sort, along))
-            }
+            Some(Bson::Document(by)) => Some(sort_by(by, vars)?),
             _ => None,
         };
         let Some(Bson::Document(wanted)) = spec.get("output") else {

@@ -77,14 +77,7 @@ impl Windows {
         let (sort, along) = match spec.get("sortBy") {
             None => (None, None),
             Some(Bson::Document(by)) => {
-                let sort = Sort::parse(raw_document(by)?.as_ref(), vars.collation.as_ref())?;
-                let along = match sort.fields() {
-                    [one] => Some(Expression::parse(
-                        &Bson::String(format!("${}", one.path.as_str())),
-                        vars,
-                    )?),
-                    _ => None,
-                };
+                let (sort, along) = sort_by(by, vars)?;
                 (Some(sort), along)
             }
             Some(_) => return Err(wrong("sortBy must be an object")),
@@ -378,6 +371,16 @@ fn covariance(pairs: &[(f64, f64)], sample: bool) -> Bson {
     let mean_x = pairs.iter().map(|(x, _)| x).sum::<f64>() / count;
     let mean_y = pairs.iter().map(|(_, y)| y).sum::<f64>() / count;
     Bson::Double(pairs.iter().map(|(x, y)| (x - mean_x) * (y - mean_y)).sum::<f64>() / over)
+}
+
+/// A sort, and the field that windows and gaps go along if it is by one alone.
+pub fn sort_by(by: &Document, vars: &Vars) -> Result<(Sort, Option<Expression>)> {
+    let sort = Sort::parse(raw_document(by)?.as_ref(), vars.collation.as_ref())?;
+    let along = match sort.fields() {
+        [one] => Some(Expression::parse(&Bson::String(format!("${}", one.path.as_str())), vars)?),
+        _ => None,
+    };
+    Ok((sort, along))
 }
 
 /// Fills what is null between two numbers on the line through them.

@@ -363,19 +363,18 @@ fn places(name: &str, values: &[Bson]) -> Result<Bson> {
     .to_bson())
 }
 
+fn numeric(value: &Bson, code: i32, which: &str) -> Result<Number> {
+    Number::of_bson(value).ok_or_else(|| {
+        Failure::coded(code, format!("{which} must be numeric, not {}", kind(value)))
+    })
+}
+
 fn log(values: &[Bson]) -> Result<Bson> {
     if values.iter().any(is_nullish) {
         return Ok(Bson::Null);
     }
-    let number = |at: usize, code: i32, which: &str| {
-        Number::of_bson(&values[at]).ok_or_else(|| {
-            Failure::coded(
-                code,
-                format!("$log's {which} must be numeric, not {}", kind(&values[at])),
-            )
-        })
-    };
-    let (argument, base) = (number(0, 28756, "argument")?, number(1, 28757, "base")?);
+    let argument = numeric(&values[0], 28756, "$log's argument")?;
+    let base = numeric(&values[1], 28757, "$log's base")?;
     positive(argument, 28758, "$log's argument must be a positive number, but is")?;
     if base.to_f64() <= 0.0 || base.to_f64() == 1.0 {
         return Err(Failure::coded(
@@ -399,15 +398,8 @@ fn pow(values: &[Bson]) -> Result<Bson> {
     if values.iter().any(is_nullish) {
         return Ok(Bson::Null);
     }
-    let number = |at: usize, code: i32, which: &str| {
-        Number::of_bson(&values[at]).ok_or_else(|| {
-            Failure::coded(
-                code,
-                format!("$pow's {which} must be numeric, not {}", kind(&values[at])),
-            )
-        })
-    };
-    let (base, exponent) = (number(0, 28762, "base")?, number(1, 28763, "exponent")?);
+    let base = numeric(&values[0], 28762, "$pow's base")?;
+    let exponent = numeric(&values[1], 28763, "$pow's exponent")?;
     if base.is_zero() && exponent.to_f64() < 0.0 {
         return Err(Failure::coded(28764, "$pow cannot take a base of 0 and a negative exponent"));
     }

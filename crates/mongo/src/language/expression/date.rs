@@ -41,19 +41,7 @@ pub(super) const NAMED: &[NamedFunction] = &[
     },
     NamedFunction {
         name: "$dateFromParts",
-        names: &[
-            "year",
-            "month",
-            "day",
-            "isoWeekYear",
-            "isoWeek",
-            "isoDayOfWeek",
-            "hour",
-            "minute",
-            "second",
-            "millisecond",
-            "timezone",
-        ],
+        names: &PARTS,
         required: 0,
         call: |v, _| from_parts(v),
     },
@@ -191,21 +179,24 @@ fn to_parts(values: &[Option<Bson>]) -> Result<Bson> {
     Ok(Bson::Document(out))
 }
 
+/// The arguments of `$dateFromParts`: numbers, and at the end the time zone.
+const PARTS: [&str; 11] = [
+    "year",
+    "month",
+    "day",
+    "isoWeekYear",
+    "isoWeek",
+    "isoDayOfWeek",
+    "hour",
+    "minute",
+    "second",
+    "millisecond",
+    "timezone",
+];
+
 fn from_parts(values: &[Option<Bson>]) -> Result<Bson> {
-    const NAMES: [&str; 10] = [
-        "year",
-        "month",
-        "day",
-        "isoWeekYear",
-        "isoWeek",
-        "isoDayOfWeek",
-        "hour",
-        "minute",
-        "second",
-        "millisecond",
-    ];
-    let mut numbers = [None; 10];
-    for (at, name) in NAMES.iter().enumerate() {
+    let mut numbers = [None; PARTS.len() - 1];
+    for (at, name) in PARTS[..numbers.len()].iter().enumerate() {
         numbers[at] = match &values[at] {
             None => None,
             Some(value) if is_nullish(value) => return Ok(Bson::Null),

@@ -40,8 +40,8 @@ impl Interval {
     }
 }
 
-/// The first key that does not begin with this one.
-fn after(key: &[u8]) -> Vec<u8> {
+/// The first key that does not begin with this one; empty if there is none.
+pub(crate) fn after(key: &[u8]) -> Vec<u8> {
     let mut next = key.to_vec();
     while let Some(last) = next.pop() {
         if last < 0xFF {
