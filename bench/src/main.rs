@@ -13,6 +13,7 @@ mod http;
 mod items;
 mod load;
 mod million;
+mod mongo;
 mod options;
 mod process;
 mod query;
@@ -31,7 +32,7 @@ use crate::report::Report;
 type Scenario = fn(&Options, &mut Report) -> Result<()>;
 
 /// The scenarios by name, in the order in which `all` runs them.
-const SCENARIOS: [(&str, Scenario); 11] = [
+const SCENARIOS: [(&str, Scenario); 13] = [
     ("read", steady::read),
     ("create", steady::create),
     ("upsert", steady::upsert),
@@ -39,6 +40,8 @@ const SCENARIOS: [(&str, Scenario); 11] = [
     ("batch", feed::batch),
     ("feed", feed::feed),
     ("query", query::run),
+    ("mongo-find", mongo::find),
+    ("mongo-insert", mongo::insert),
     ("start", million::start),
     ("ttl-default", million::ttl_default),
     ("churn", churn::run),
