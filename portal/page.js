@@ -10,12 +10,12 @@ export function h(tag, properties = {}, ...children) {
     else if (name === "value" || name === "checked" || name === "disabled") element[name] = value;
     else element.setAttribute(name, value === true ? "" : value);
   }
-  element.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
   return element;
 }
 const SVG = new Set(["svg", "path", "rect", "line", "g", "polyline", "polygon", "circle", "text", "title"]);
 
-export function replace(element, ...children) { element.replaceChildren(...children.flat().filter(Boolean)); return element; }
+export function replace(element, ...children) { element.replaceChildren(...children.flat(Infinity).filter(Boolean)); return element; }
 
 /** A short message at the foot of the page, over whatever is open. */
 export function toast(text, kind = "info") {

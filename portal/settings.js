@@ -45,7 +45,7 @@ function ttl(path, definition, change) {
   const from = definition.ttlPropertyPath && definition.ttlPropertyPath !== "/_ts" ? definition.ttlPropertyPath : null;
   const options = [["off", "Off", "Nothing expires, whatever ttl items have."],
     from ? null : ["on", "On (no default)", "Only items with a ttl of their own expire."],
-    ["n", "On", from ? `From the time in seconds that an item has at ${from}, it lives` : "Items without a ttl of their own expire after"]].filter(Boolean);
+    ["n", "On", from ? `Items expire so long after the time that they have at ${from}:` : "Items without a ttl of their own expire after"]].filter(Boolean);
   const radios = options.map(([key, label, hint]) => {
     const radio = h("input", { type: "radio", name: "ttl", id: `ttl-${key}`, value: key, checked: key === mode, onchange: () => { mode = key; update(); if (key === "n") secs.focus(); } });
     return h("div", { class: "option" }, radio, h("label", { for: `ttl-${key}` }, h("strong", {}, label), " ", h("span", { class: "muted" }, hint)),
@@ -157,17 +157,18 @@ function indexing(definition, change) {
 
 /** A TTL index on a date of the documents (R29). */
 function byDate(definition) {
-  const { ttlPath, ttlSecs, ttlIndex } = definition.documents;
+  const { ttlPath, ttlSecs } = definition.documents;
   return h("section", { class: "card" }, h("h2", {}, "Time to live"),
-    h("p", {}, h("strong", {}, "On."), ` Documents expire ${duration(ttlSecs)} after the date at `, h("code", {}, ttlPath), `, by the index ${ttlIndex}. Those without a date never do.`),
+    h("p", {}, h("strong", {}, "On."), ` Documents expire ${duration(ttlSecs)} after the date at `, h("code", {}, ttlPath), ". Those without a date never do."),
     h("p", { class: "muted" }, "It is an index, and drivers change it: ", h("code", {}, "collMod"), " sets other seconds, ", h("code", {}, "dropIndex"), " turns it off."));
 }
 
 function indexes(definition) {
   const all = [{ spec: { name: "_id_", key: { _id: 1 } } }, ...(definition.documents.indexes ?? [])];
+  const plain = (value) => JSON.stringify(value).replace(/\{"\$number\w+":"(-?[\d.]+)"\}/g, "$1");
   const row = ({ spec }) => {
-    const options = ["unique", "sparse", "partialFilterExpression", "expireAfterSeconds"].filter((name) => spec[name] !== undefined).map((name) => spec[name] === true ? name : `${name}: ${JSON.stringify(spec[name])}`);
-    return h("tr", {}, h("td", {}, spec.name), h("td", {}, h("code", {}, JSON.stringify(spec.key).replace(/\{"\$number\w+":"(-?\d+)"\}/g, "$1"))), h("td", {}, options.join(", ")));
+    const options = ["unique", "sparse", "partialFilterExpression", "expireAfterSeconds"].filter((name) => spec[name] !== undefined).map((name) => spec[name] === true ? name : `${name}: ${plain(spec[name])}`);
+    return h("tr", {}, h("td", {}, spec.name), h("td", {}, h("code", {}, plain(spec.key))), h("td", {}, options.join(", ")));
   };
   return h("section", { class: "card" }, h("h2", {}, "Indexes"),
     h("div", { class: "scroll" }, h("table", { class: "grid-table" }, h("thead", {}, h("tr", {}, ["Name", "Key", "Options"].map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, all.map(row)))),

@@ -114,7 +114,8 @@ flow("a TTL index on a date (R29): the rule, the date of each document, those wi
   await row(page, "undated").click();
   await page.locator(".expiry", { hasText: "Never expires. Items of this container expire by the time at /at" }).waitFor();
   await page.getByRole("tab", { name: "Scale & Settings" }).click();
-  await page.getByText("Documents expire 60 s after the date at at").waitFor();
+  await page.getByText("Documents expire 60 s after the date at at.").waitFor();
+  await page.getByRole("row", { name: /at_1.*expireAfterSeconds: 60$/ }).waitFor();
   await page.getByRole("tab", { name: "Time" }).click();
   await page.getByText("by the time at /at").first().waitFor();
   await page.locator(".tile", { hasText: "Never" }).locator("strong", { hasText: "1" }).waitFor();
@@ -143,7 +144,7 @@ flow("time that counts from a property (R30): each item's, the dry run, no defau
 
   await page.getByRole("tab", { name: "Scale & Settings" }).click();
   const form = page.locator("form.card", { hasText: "Time to live" });
-  await form.getByText("From the time in seconds that an item has at /issued").waitFor();
+  await form.getByText("Items expire so long after the time that they have at /issued").waitFor();
   assert.equal(await form.getByRole("radio").count(), 2, "off, or seconds");
   await call("POST", "_admin/clock", { advance: 100 });
   await form.getByLabel("Seconds until items expire").fill("60");

@@ -302,7 +302,7 @@ flow("queries: metrics, index use and advice; numbers keep their digits", {
   },
 }, async (page) => {
   const query = page.getByRole("textbox", { name: "Query" });
-  const metric = (name) => page.locator(".metrics dt", { hasText: name }).locator("+ dd");
+  const metric = (name) => page.locator(".metrics dt", { hasText: new RegExp(`^${name}`) }).locator("+ dd");
   await query.fill("SELECT c.id FROM c WHERE c.n >= 140 AND c.colour = 'red'");
   await query.press("Control+Enter");
   await page.locator(".summary", { hasText: /\d+ rows · [\d.]+ RU/ }).waitFor();
