@@ -456,13 +456,14 @@ async fn changes(world: &World, command: &Command) -> Output {
     if command.name == "versions" {
         let mode = (ChangesMode::All, &from);
         let page = world.db.changes(&container, &scope, mode, items_max).await.result?;
-        let rows = page.rows.iter().map(|row| version(row)).collect::<std::result::Result<_, _>>();
-        let rows: Vec<String> = rows?;
-        return Ok(format!("{}\nthen {}", rows.join("\n"), page.continuation.unwrap_or_default()));
+        let rows = page.rows.iter().map(|change| version(&change.json));
+        let rows: Vec<String> = rows.collect::<std::result::Result<_, _>>()?;
+        return Ok(format!("{}\nthen {}", rows.join("\n"), page.etag));
     }
     let mode = (ChangesMode::Latest, &from);
     let page = world.db.changes(&container, &scope, mode, items_max).await.result?;
-    Ok(format!("{} then {}", ids(&page.rows)?, page.continuation.unwrap_or_default()))
+    let rows: Vec<_> = page.rows.into_iter().map(|change| change.json).collect();
+    Ok(format!("{} then {}", ids(&rows)?, page.etag))
 }
 
 /// `pk=p`: one key; `range=1`: one partition; else the whole container.
