@@ -16,6 +16,8 @@ mod binary_json;
 mod body;
 mod call;
 mod changes;
+#[cfg(test)]
+mod charge_tests;
 mod containers;
 mod cors;
 mod databases;
@@ -43,6 +45,8 @@ mod routes;
 #[cfg(test)]
 mod script_tests;
 mod sprocs;
+#[cfg(test)]
+mod testing;
 mod tokens;
 
 use std::future::Future;

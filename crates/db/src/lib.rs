@@ -81,7 +81,7 @@ pub use charge::RequestCharge;
 pub use container::Container;
 pub use error::{Error, Result};
 pub use explain::{ExplainedPage, Explanation};
-pub use feed::{ChangesMode, ChangesRequest};
+pub use feed::{Change, Changes, ChangesMode, ChangesRequest};
 pub use items::{Item, Page, PageRequest, ReadOptions, Scope, Verb, Write, Written};
 pub use purge::{PurgeReport, TtlLag};
 pub use query::{QueryRequest, ResumeFilter};
