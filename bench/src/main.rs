@@ -21,6 +21,7 @@ mod raw;
 mod report;
 mod sign;
 mod steady;
+mod timeline;
 
 use std::process::ExitCode;
 
@@ -32,7 +33,7 @@ use crate::report::Report;
 type Scenario = fn(&Options, &mut Report) -> Result<()>;
 
 /// The scenarios by name, in the order in which `all` runs them.
-const SCENARIOS: [(&str, Scenario); 13] = [
+const SCENARIOS: [(&str, Scenario); 14] = [
     ("read", steady::read),
     ("create", steady::create),
     ("upsert", steady::upsert),
@@ -44,6 +45,7 @@ const SCENARIOS: [(&str, Scenario); 13] = [
     ("mongo-insert", mongo::insert),
     ("start", million::start),
     ("ttl-default", million::ttl_default),
+    ("timeline", timeline::run),
     ("churn", churn::run),
     ("crash", crash::run),
 ];

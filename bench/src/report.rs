@@ -9,7 +9,7 @@ use crate::load::Outcome;
 use crate::sign::{civil, unix_secs};
 
 /// The order of the sections in RESULTS.md.
-const ORDER: [&str; 13] = [
+const ORDER: [&str; 14] = [
     "read",
     "create",
     "upsert",
@@ -21,6 +21,7 @@ const ORDER: [&str; 13] = [
     "mongo-insert",
     "churn",
     "ttl-default",
+    "timeline",
     "start",
     "crash",
 ];
