@@ -1,6 +1,6 @@
 //! Change streams, on the log of the collections: every change, every removal, in the order in which they were made.
 //!
-//! The first stream on a collection turns its log on ([`db::history`]), and from then on the collection keeps a day of its changes; `collMod` with
+//! The first stream on a collection turns its log on ([`db::history`]), and from then on the collection keeps a day of its changes, or a gigabyte of them; `collMod` with
 //! `changeStreamPreAndPostImages: {enabled: false}` ends that. Collections that come into being under a stream have a log from the beginning. An
 //! expired document shows as a `delete`, once, when it is removed (R24).
 //!
