@@ -1,7 +1,10 @@
 //! The change feed, latest version: each living item once, at its last change.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 use model::clock::Timestamp;
+use model::ttl::Ttl;
 use storage::{Direction, Family, Pair, Snapshot};
 
 use crate::charge::{self, RequestCharge};
@@ -83,9 +86,11 @@ impl Db {
             let targets = container.targets(scope)?;
             (session, other_sessions) = fan::sessions(&targets);
             self.admit_all(&targets)?;
-            // Taken before the snapshot: it must not promise more than the snapshot shows.
-            let last = |target: Target| (target.partition.session().lsn, target);
-            let mut targets: Vec<(u64, Target)> = targets.into_iter().map(last).collect();
+            // Taken before the snapshot: they must not promise more than the snapshot shows.
+            let bounds = |target: Target| {
+                (target.partition.first_change.get()..target.partition.session().lsn, target)
+            };
+            let mut targets: Vec<(Range<u64>, Target)> = targets.into_iter().map(bounds).collect();
             let filter = ScopeFilter::new(container, scope)?;
             let read = FeedRead { view: View::new(self, container), filter, container };
             let known = match from {
@@ -97,8 +102,8 @@ impl Db {
             }
             let mut page = FeedPage { items_max, ..FeedPage::default() };
             let (mut read_up_to, mut waiting) = (Vec::new(), Vec::new());
-            for (last, target) in &targets {
-                let (last, id) = (*last, target.partition.id);
+            for (bounds, target) in &targets {
+                let (last, id) = (bounds.end, target.partition.id);
                 let next = match (from, &known) {
                     (ChangesRequest::Now, _) => last + 1,
                     (ChangesRequest::Since(ts), _) => {
@@ -115,7 +120,7 @@ impl Db {
                 }
                 let cost = page.cost();
                 let next = match mode {
-                    ChangesMode::Latest => read.partition(target, next, last, &mut page).await?,
+                    ChangesMode::Latest => read.partition(target, next, bounds, &mut page).await?,
                     ChangesMode::All => {
                         read.check_retention(target, next)?;
                         read.versions(target, next, last, &mut page).await?
@@ -172,11 +177,13 @@ impl FeedRead<'_> {
     async fn partition(
         &self,
         target: &Target,
-        mut next: u64,
-        last: u64,
+        next: u64,
+        bounds: &Range<u64>,
         page: &mut FeedPage,
     ) -> Result<u64> {
         let partition = target.partition.id;
+        let mut from_the_start = next <= bounds.start;
+        let mut next = next.max(bounds.start);
         let mut range = feed_from(partition, next);
         loop {
             let snapshot = &self.view.snapshot;
@@ -185,23 +192,35 @@ impl FeedRead<'_> {
             let decode = |(key, value): &Pair| FeedEntry::decode(key, value);
             let entries: Vec<FeedEntry> =
                 pairs.iter().map(decode).collect::<storage::Result<_>>()?;
-            let mut records = self.records(partition, &entries).await?.into_iter();
+            // Of those that follow the default the entry tells whether they are dead.
+            let may_live = |entry: &&FeedEntry| {
+                entry.has_own_ttl || self.view.horizon.is_live(entry.ts, Ttl::Absent)
+            };
+            let living: Vec<&FeedEntry> = entries.iter().filter(may_live).collect();
+            let mut records = self.records(partition, &living).await?.into_iter();
             for entry in &entries {
                 if page.is_full() && entry.lsn >= next {
                     return Ok(next);
                 }
                 next = entry.lsn + 1;
                 page.looked += 1;
-                let Some(record) = records.next().flatten() else { continue };
-                let live = self.view.horizon.is_live(record.ts, record.own_ttl);
-                if live && (target.whole || self.filter.admits(&record)) {
+                if from_the_start {
+                    target.partition.first_change.advance(entry.lsn);
+                }
+                let record = if may_live(&entry) { records.next().flatten() } else { None };
+                let Some(record) = record else { continue };
+                if !self.view.horizon.is_live(record.ts, record.own_ttl) {
+                    continue;
+                }
+                from_the_start = false;
+                if target.whole || self.filter.admits(&record) {
                     page.bytes += record.body.len();
                     page.rows.push(with_lsn(&record));
                 }
             }
             match pairs.last() {
                 Some((last, _)) if pairs.len() == CHUNK => range.start = successor(last),
-                _ => return Ok(next.max(last + 1)),
+                _ => return Ok(next.max(bounds.end + 1)),
             }
             tokio::task::yield_now().await;
         }
@@ -211,7 +230,7 @@ impl FeedRead<'_> {
     async fn records(
         &self,
         partition: PartitionId,
-        entries: &[FeedEntry],
+        entries: &[&FeedEntry],
     ) -> Result<Vec<Option<Record>>> {
         let snapshot = &self.view.snapshot;
         let key = |ordinal| Key::Item { partition, ordinal }.encode();
@@ -307,7 +326,7 @@ impl std::fmt::Display for FeedEtag {
 }
 
 /// The feed from a change on.
-pub(crate) fn feed_from(partition: PartitionId, lsn: u64) -> std::ops::Range<Bytes> {
+pub(crate) fn feed_from(partition: PartitionId, lsn: u64) -> Range<Bytes> {
     Key::Feed { partition, lsn, ordinal: 0 }.encode()..partition_range(partition).end
 }
 
