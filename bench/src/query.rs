@@ -15,11 +15,13 @@ use crate::process::Server;
 use crate::report::{Report, megabytes};
 use crate::steady;
 
-/// Requests of each kind whose cost is compared.
-const REQUESTS: u64 = 2_000;
+/// Requests of each kind whose cost is compared, in rounds that alternate. CPU time is counted in steps of a hundredth of a second, so a
+/// round must be much longer than that.
+const REQUESTS: u64 = 20_000;
+const REQUEST_ROUNDS: u64 = 10;
 
 /// Sorted pages of each container in a round, and rounds.
-const SORTS: u64 = 100;
+const SORTS: u64 = 400;
 const ROUNDS: u64 = 4;
 
 /// Clients that page through everything at once.
@@ -75,14 +77,14 @@ async fn equality(
 ) -> Result<()> {
     let (mut reads, mut queries) = (Duration::ZERO, Duration::ZERO);
     let mut number = 0;
-    for _ in 0..10 {
+    for _ in 0..REQUEST_ROUNDS {
         let before = server.cpu();
-        for step in 0..REQUESTS / 10 {
+        for step in 0..REQUESTS / REQUEST_ROUNDS {
             let answer = api.read(container, (number + step * 7_919) % count).await?;
             answer.expect(&[200], "a point read")?;
         }
         let between = server.cpu();
-        for step in 0..REQUESTS / 10 {
+        for step in 0..REQUESTS / REQUEST_ROUNDS {
             let text = format!(
                 "SELECT * FROM c WHERE c.name = 'Observation {}'",
                 (number + step * 7_919) % count
@@ -92,7 +94,7 @@ async fn equality(
         }
         reads += between - before;
         queries += server.cpu() - between;
-        number += REQUESTS / 10 * 7_919;
+        number += REQUESTS / REQUEST_ROUNDS * 7_919;
     }
     let micros = |time: Duration| time.as_secs_f64() * 1e6 / REQUESTS as f64;
     let ratio = queries.as_secs_f64() / reads.as_secs_f64();
@@ -118,7 +120,6 @@ async fn sorted(
         "SELECT TOP 100 c.id, c.price FROM c ORDER BY c.price DESC",
     ] {
         let (mut small, mut large) = (Duration::ZERO, Duration::ZERO);
-        // CPU time is counted in steps of a hundredth of a second, so many queries are timed together.
         for _ in 0..ROUNDS {
             small += timed(server, api, containers.0, text).await?;
             large += timed(server, api, containers.1, text).await?;

@@ -274,11 +274,6 @@ impl<'a> Fan<'a> {
         &self.stops[stop].target.partition
     }
 
-    /// What earlier pages have left of the partition at a place on the way.
-    pub fn left(&self, places: &Places, stop: usize) -> Result<Left> {
-        places.left(&self.container.partitions, &self.partition(stop).span)
-    }
-
     /// How far the reading has come if all up to an item of a stop has been taken.
     pub fn places(&self, stop: usize, ordinal: u64) -> Places {
         let mut places = vec![(self.partition(stop).id.partition, ordinal)];

@@ -39,11 +39,13 @@ pub(crate) struct Head {
     pub log_from: u64,
     /// The log's first entry is of this change or a later one; 0 if there is none.
     pub log_begin: u64,
+    /// Bytes of its entries.
+    pub log_bytes: u64,
 }
 
 impl Head {
-    const LENGTH: usize = 56;
-    const LENGTH_WITH_LOG: usize = 72;
+    /// Of a head without a log, of one that does not know its log's bytes, and of one that does.
+    const LENGTHS: [usize; 3] = [56, 72, 80];
 
     pub fn encode(&self) -> Bytes {
         let fields = [
@@ -56,14 +58,15 @@ impl Head {
             self.bytes,
             self.log_from,
             self.log_begin,
+            self.log_bytes,
         ];
         // Few partitions have a log.
-        let count = if (self.log_from, self.log_begin) == (0, 0) { 7 } else { 9 };
+        let count = if (self.log_from, self.log_begin) == (0, 0) { 7 } else { fields.len() };
         fields[..count].iter().flat_map(|field| field.to_le_bytes()).collect::<Vec<_>>().into()
     }
 
     pub fn decode(bytes: &[u8]) -> storage::Result<Self> {
-        if bytes.len() != Self::LENGTH && bytes.len() != Self::LENGTH_WITH_LOG {
+        if !Self::LENGTHS.contains(&bytes.len()) {
             return Err(storage::Error::Corrupt(format!(
                 "a partition head of {} bytes",
                 bytes.len()
@@ -81,6 +84,7 @@ impl Head {
             bytes: field(6),
             log_from: field(7),
             log_begin: field(8),
+            log_bytes: field(9),
         })
     }
 }

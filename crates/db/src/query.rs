@@ -8,14 +8,14 @@ use model::partition_key::PartitionKey;
 use model::resource::{ChildRid, bytes_of, text_of};
 use query::plan::scalar_path;
 use query::sql::ast::Collection;
-use query::{Compiled, Context, Flow, Pipeline, Plan, Position, Progress, Rows};
+use query::{Compiled, Context, Flow, Pipeline, Plan, Position, Progress, Resumes, Rows};
 use serde_json::{Value, json};
 
 use crate::account::Account;
 use crate::charge;
 use crate::fan::{self, Fan, Way, Wish};
 use crate::items::{PAGE_BYTES_MAX, Page, PageRequest, ReadOptions, Scope, check_sessions};
-use crate::ranges::{Left, Places, Target, invalid_token};
+use crate::ranges::{Places, Target, invalid_token};
 use crate::{Container, Db, Error, Reply, Result};
 
 /// A query text and its parameters.
@@ -125,7 +125,7 @@ impl Db {
                     targets.retain(|target| keys.iter().any(|key| hold(target, key)));
                 }
             }
-            let mut may_order = !replays(&compiled);
+            let mut may_order = sorts_items(&compiled);
             loop {
                 let run = Run::new(self, compiled.clone(), query, page)?;
                 let mut fan = Fan::new(self, container, &targets, scope, &run.places())?;
@@ -246,8 +246,6 @@ struct Run {
     compiled: Arc<Compiled>,
     pipeline: Pipeline,
     context: Context,
-    /// Whether each page begins with the first item again.
-    replays: bool,
     fingerprint: u32,
     rows_max: usize,
     before: Token,
@@ -275,17 +273,16 @@ impl Run {
             let position = resume.position(&compiled);
             before.last = Some(before.last.map_or(position.clone(), |last| last.max(position)));
         }
-        let mut context = db.query_context();
-        let replays = replays(&compiled);
-        if !replays {
-            context.page_rows_max = Some(page.items_max.saturating_add(1));
-            let after = before.last.clone().filter(|_| !compiled.resumes_by_count());
-            context.resume = before.last.is_some().then_some((before.progress, after));
-        }
+        let after = before.last.clone().filter(|_| compiled.resumes() != Resumes::ByCount);
+        let context = Context {
+            page_rows_max: Some(page.items_max.saturating_add(1)),
+            page_bytes_max: PAGE_BYTES_MAX,
+            resume: before.last.is_some().then_some((before.progress, after)),
+            ..db.query_context()
+        };
         Ok(Self {
             pipeline: Pipeline::new(compiled.clone(), &context),
             context,
-            replays,
             compiled,
             fingerprint,
             rows_max: page.items_max,
@@ -300,9 +297,9 @@ impl Run {
 
     /// Where to begin reading: a streaming query goes on at the item of its last row.
     fn places(&self) -> Places {
-        match self.compiled.is_streaming() && !self.replays {
-            true => self.before.places.clone(),
-            false => Places::default(),
+        match self.compiled.resumes() {
+            Resumes::ByItem => self.before.places.clone(),
+            Resumes::ByPlace | Resumes::ByCount => Places::default(),
         }
     }
 
@@ -328,18 +325,19 @@ impl Run {
             }
             let stop = fan.stop();
             let span = &fan.partition(stop).span;
-            let left = fan.left(&self.before.places, stop)?;
             for item in items {
                 // Rows that are otherwise equal come in the order of their rids, as SDKs merge them.
                 let number = ChildRid::number(span.birthplace(item.ordinal), item.ordinal);
                 let flow = self.pipeline.push(&item.record.body, number)?;
                 let rows = self.pipeline.take_rows();
                 let given = self.rows.len();
-                self.take(&rows, Some((left, item.ordinal)).filter(|_| way == Way::ByAge));
+                self.take(&rows);
                 if self.rows.len() > given && way == Way::ByAge {
                     // The item may have more rows.
                     self.place = Some((stop, item.ordinal - 1));
                 }
+                // A single row may have filled the page.
+                self.full |= flow == Flow::Full;
                 if flow != Flow::More || self.full {
                     break 'scan;
                 }
@@ -361,7 +359,7 @@ impl Run {
         }
         if !self.full {
             let rows = self.pipeline.finish()?;
-            self.take(&rows, None);
+            self.take(&rows);
         }
         let places = match self.place {
             Some((stop, ordinal)) => fan.places(stop, ordinal),
@@ -378,22 +376,9 @@ impl Run {
         Ok(Some(Page { rows: self.rows, continuation, account }))
     }
 
-    /// Takes rows until the page is full; those of a stream come with their item, and what was left of its partition.
-    fn take(&mut self, rows: &Rows, item: Option<(Left, u64)>) {
+    /// Takes rows until the page is full.
+    fn take(&mut self, rows: &Rows) {
         for (row, position) in rows.iter().zip(rows.positions()) {
-            let given = |last: &Position| match item {
-                _ if self.compiled.resumes_by_count() => false,
-                Some((left, ordinal)) if !has_inner(&self.compiled) => match left {
-                    Left::Nothing => true,
-                    Left::All => false,
-                    Left::After(before) if ordinal == before + 1 => position.row <= last.row,
-                    Left::After(before) => ordinal <= before,
-                },
-                _ => position <= last,
-            };
-            if self.before.last.as_ref().is_some_and(given) {
-                continue;
-            }
             let too_much = self.bytes + row.len() > PAGE_BYTES_MAX && !self.rows.is_empty();
             if self.rows.len() == self.rows_max || too_much {
                 self.full = true;
@@ -471,15 +456,12 @@ impl Token {
     }
 }
 
-/// Whether a query begins anew with each page and passes over what it has given. Duplicates are only known as such by what came before
-/// them, and the rows of an inner query are numbered from its first.
-fn replays(compiled: &Compiled) -> bool {
-    compiled.tree().select.distinct || has_inner(compiled)
-}
-
-fn has_inner(compiled: &Compiled) -> bool {
+/// Whether ORDER BY is about the items themselves, so that these may come in order.
+fn sorts_items(compiled: &Compiled) -> bool {
     let from = compiled.tree().from.as_ref();
-    from.is_some_and(|from| matches!(from.first.collection, Collection::Subquery(_)))
+    let has_inner =
+        from.is_some_and(|from| matches!(from.first.collection, Collection::Subquery(_)));
+    !compiled.tree().select.distinct && !has_inner
 }
 
 /// The partition keys that a query's filter pins it to; `None` if it may look at others.

@@ -48,6 +48,18 @@ pub struct Options {
     pub metrics: Vec<(String, String)>,
 }
 
+/// How a page of a query goes on after the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resumes {
+    /// At the item of the last row.
+    ByItem,
+    /// With all items, by dropping the rows up to the place of the last one.
+    ByPlace,
+    /// With all items, by dropping as many rows as were given: ranks, and the rows of an inner query that counts, sorts or groups,
+    /// have no place of their own.
+    ByCount,
+}
+
 impl Compiled {
     /// Reads a query, binds its parameters (named with their `@`) and checks it.
     pub fn new(text: &str, parameters: &[(String, Json)], options: &Options) -> Result<Self> {
@@ -95,9 +107,24 @@ impl Compiled {
         self.block.is_streaming() && self.inner.as_ref().is_none_or(|inner| inner.is_streaming())
     }
 
-    /// Whether later pages go on by the number of rows given: rows of groups and ranks have no place of their own.
-    pub fn resumes_by_count(&self) -> bool {
-        self.block.group.is_some() || self.block.rank.is_some()
+    /// How later pages find what earlier ones have left.
+    pub fn resumes(&self) -> Resumes {
+        let by_item = self.inner.as_ref().is_none_or(|inner| inner.is_item_by_item());
+        match &self.block {
+            block if block.rank.is_some() => Resumes::ByCount,
+            block if !block.is_streaming() || block.distinct => Resumes::ByPlace,
+            _ if by_item => Resumes::ByItem,
+            _ => Resumes::ByCount,
+        }
+    }
+
+    /// Whether each row depends on its item alone.
+    pub(crate) fn is_item_by_item(&self) -> bool {
+        let block = &self.block;
+        block.is_streaming()
+            && !block.distinct
+            && (block.offset, block.limit) == (0, None)
+            && self.inner.as_ref().is_none_or(|inner| inner.is_item_by_item())
     }
 
     /// The tree of the text.

@@ -3,8 +3,12 @@
 //! Rows leave as JSON text. Where the order allows, each leaves at once; otherwise they are held,
 //! in as little memory as the query needs (a sort with TOP holds only that many), and never in more
 //! than the given bytes.
+//!
+//! Each row has a place that outlives the page: later pages give what lies behind the last one, whatever has come or gone meanwhile. It is
+//! the item's own for a stream, the keys for a sort or a group, the value for DISTINCT. Only ranks, which depend on all items, are counted off.
 
 mod aggregate;
+mod distinct;
 mod group;
 mod rank;
 mod rows;
@@ -12,6 +16,7 @@ mod sort;
 
 use std::collections::HashSet;
 
+use distinct::Distinct;
 use group::Groups;
 use rank::Ranker;
 pub use rows::{Position, Progress, Rows};
@@ -48,6 +53,8 @@ enum Stage {
     Sort(Sorter),
     Group(Groups),
     Rank(Ranker),
+    /// A page of rows that differ.
+    Distinct(Distinct),
 }
 
 impl Gather {
@@ -84,18 +91,14 @@ impl Gather {
         self
     }
 
-    /// Goes on where earlier pages stopped: what was skipped and given counts. A sort drops rows up
-    /// to the position. A stream is resumed by pushing the items that follow, or from the item of the
-    /// position on, if that has more rows. Groups, ranks and DISTINCT need all items again, and
-    /// drop as many rows as there were.
+    /// Goes on where earlier pages stopped: what was skipped and given counts. Rows up to the position are dropped; without one, as many
+    /// as there were. A stream is resumed by pushing the items from that of the position on; all others need all items again.
     pub fn resume(mut self, progress: Progress, after: Option<Position>) -> Self {
         self.progress = progress;
-        match &mut self.stage {
-            Stage::Stream | Stage::Sorted | Stage::Sort(_) if self.seen.is_none() => {
-                self.after = after;
-            }
-            _ => self.replayed = progress.skipped + progress.given,
+        if after.is_none() {
+            self.replayed = progress.skipped + progress.given;
         }
+        self.after = after;
         if let (Stage::Sort(sorter), 0) = (&mut self.stage, self.replayed) {
             let skip = self.offset.saturating_sub(progress.skipped);
             sorter.keep = self.limit.map(|limit| skip + limit.saturating_sub(progress.given));
@@ -106,10 +109,23 @@ impl Gather {
     /// Stops when the rows at hand fill a page; a sort holds no more rows than that.
     pub fn page(mut self, page: Page) -> Self {
         self.page = page;
-        if let Stage::Sort(sorter) = &mut self.stage {
-            let skip = self.offset.saturating_sub(self.progress.skipped);
-            let rows_max = (self.replayed + skip).saturating_add(page.rows_max as u64);
-            sorter.keep = Some(sorter.keep.map_or(rows_max, |keep| keep.min(rows_max)));
+        let skip = self.replayed + self.offset.saturating_sub(self.progress.skipped);
+        let rows_max = skip.saturating_add(page.rows_max as u64);
+        // What is passed over must be held as well, until the page begins.
+        let bytes_max = if skip == 0 { page.bytes_max } else { usize::MAX };
+        match &mut self.stage {
+            Stage::Sort(sorter) => {
+                sorter.keep = Some(sorter.keep.map_or(rows_max, |keep| keep.min(rows_max)));
+                sorter.bytes_max = bytes_max;
+            }
+            Stage::Stream if self.seen.is_some() && page.rows_max < usize::MAX => {
+                let given = self.progress.given;
+                let enough = self.limit.map(|limit| skip + limit.saturating_sub(given));
+                let begun = self.after.is_some();
+                self.stage = Stage::Distinct(Distinct::new(rows_max, bytes_max, enough, begun));
+                self.seen = None;
+            }
+            _ => {}
         }
         self
     }
@@ -121,6 +137,11 @@ impl Gather {
 
     /// Whether no further row can change the result.
     pub fn is_done(&self) -> bool {
+        let enough = matches!(&self.stage, Stage::Distinct(distinct) if distinct.has_enough());
+        enough || self.has_given_all()
+    }
+
+    fn has_given_all(&self) -> bool {
         self.limit.is_some_and(|limit| self.progress.given >= limit)
     }
 
@@ -149,7 +170,7 @@ impl Gather {
         }
         match (&mut self.stage, &block.group) {
             (Stage::Group(groups), Some(group)) => groups.add(group, env, &mut self.held)?,
-            _ => self.shape(block, env, place)?,
+            _ => self.shape(block, env, Place::Item(place.0, place.1))?,
         }
         Ok(!self.is_done() && !self.is_full())
     }
@@ -169,15 +190,16 @@ impl Gather {
             self.stage =
                 if block.order.is_empty() { Stage::Stream } else { Stage::Sort(Sorter::new(keep)) };
             let outer = (std::mem::take(&mut env.keys), std::mem::take(&mut env.aggregates));
-            for (ordinal, (keys, aggregates)) in groups.finish(group).enumerate() {
+            for (place, keys, aggregates) in groups.finish(group) {
                 (env.keys, env.aggregates) = (keys, aggregates);
-                self.shape(block, env, (ordinal as u64, 0))?;
+                self.shape(block, env, Place::Key(place))?;
             }
             (env.keys, env.aggregates) = outer;
         }
         let rows = match (&mut self.stage, &block.rank) {
             (Stage::Sort(sorter), _) => sorter.take(),
             (Stage::Rank(ranker), Some(rank)) => ranker.take(rank),
+            (Stage::Distinct(distinct), _) => distinct.take(),
             _ => Vec::new(),
         };
         for row in rows {
@@ -192,51 +214,73 @@ impl Gather {
     }
 
     /// Turns a row or group into text and passes it on, now or when all are sorted.
-    fn shape<'a>(&mut self, block: &'a Block, env: &mut Env<'a>, place: (u64, u32)) -> Result<()> {
-        let mut position = Position { key: Vec::new(), ordinal: place.0, row: place.1 };
+    fn shape<'a>(&mut self, block: &'a Block, env: &mut Env<'a>, place: Place) -> Result<()> {
+        let mut position = Position::default();
         if matches!(self.stage, Stage::Sort(_) | Stage::Sorted) {
             write_sort_key(&block.order, env, &mut position.key)?;
         }
-        if self.was_given(&position) {
-            return Ok(());
+        match &place {
+            Place::Key(key) => position.key.extend_from_slice(key),
+            Place::Item(ordinal, row) => (position.ordinal, position.row) = (*ordinal, *row),
         }
-        if let Stage::Sort(sorter) = &self.stage
-            && sorter.is_beyond(&position)
-        {
+        let differ = self.seen.is_some() || matches!(self.stage, Stage::Distinct(_));
+        if !differ && (self.was_given(&position) || self.is_beyond(&position)) {
             return Ok(());
         }
         let mut text = Vec::new();
         if !env.write(&block.projection, &mut text)? {
             return Ok(());
         }
-        if let Some(seen) = &mut self.seen {
+        if differ {
             let mut key = Vec::new();
             Value::read(&text).write_key(&mut key);
-            self.held.add("find duplicates", key.len() + ROW_BYTES)?;
-            if !seen.insert(key) {
+            if let Some(seen) = &mut self.seen {
+                self.held.add("find duplicates", key.len() + ROW_BYTES)?;
+                if !seen.insert(key.clone()) {
+                    return Ok(());
+                }
+            }
+            if matches!(place, Place::Item(..)) && !matches!(self.stage, Stage::Rank(_)) {
+                // Which of the items with this value comes first may be another one by the next page.
+                position.key.extend(short(key));
+                (position.ordinal, position.row) = (0, 0);
+            }
+            if self.was_given(&position) || self.is_beyond(&position) {
                 return Ok(());
             }
         }
         match &mut self.stage {
             Stage::Sort(sorter) => sorter.add(Row { position, text }, &mut self.held)?,
             Stage::Rank(ranker) => ranker.add(Row { position, text }, &mut self.held)?,
+            Stage::Distinct(distinct) => distinct.add(position.key, text, &mut self.held)?,
             _ => self.give(&text, position),
         }
         Ok(())
+    }
+
+    /// Whether a row here would be dropped at once.
+    fn is_beyond(&self, position: &Position) -> bool {
+        match &self.stage {
+            Stage::Sort(sorter) => sorter.is_beyond(position),
+            Stage::Distinct(distinct) => distinct.is_beyond(&position.key),
+            _ => false,
+        }
     }
 
     /// Whether an earlier page has given the row at this place.
     fn was_given(&self, position: &Position) -> bool {
         let Some(after) = &self.after else { return false };
         match self.stage {
-            Stage::Sort(_) | Stage::Sorted => position <= after,
-            _ => position.ordinal == after.ordinal && position.row <= after.row,
+            Stage::Stream if position.key.is_empty() => {
+                position.ordinal == after.ordinal && position.row <= after.row
+            }
+            _ => position <= after,
         }
     }
 
     /// Counts a row off against OFFSET and LIMIT.
     fn give(&mut self, text: &[u8], position: Position) {
-        if self.is_done() {
+        if self.has_given_all() {
             return;
         }
         if self.replayed > 0 {
@@ -250,6 +294,28 @@ impl Gather {
         self.progress.given += 1;
         self.rows.push(text, position);
     }
+}
+
+/// Where a row comes from.
+enum Place {
+    /// An item, and which of its rows it is.
+    Item(u64, u32),
+    /// A group with this key.
+    Key(Vec<u8>),
+}
+
+/// A key that fits into a continuation token, and is as good as unique. What is cut is no longer in the order of values, but in one.
+fn short(mut key: Vec<u8>) -> Vec<u8> {
+    const KEPT: usize = 96;
+    if key.len() > KEPT + size_of::<u128>() {
+        // FNV-1a of 128 bits.
+        let hash = key.iter().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128, |hash, byte| {
+            (hash ^ u128::from(*byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
+        });
+        key.truncate(KEPT);
+        key.extend(hash.to_be_bytes());
+    }
+    key
 }
 
 /// How much a page takes.

@@ -38,7 +38,7 @@ pub mod plan;
 pub mod sql;
 mod value;
 
-pub use compile::{Compiled, Options};
+pub use compile::{Compiled, Options, Resumes};
 pub use error::{Error, Result};
 pub use gather::{Position, Progress, Rows};
 pub use pipeline::{Context, Flow, Pipeline, Udfs};

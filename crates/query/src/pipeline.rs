@@ -34,7 +34,7 @@ pub struct Context {
     pub page_rows_max: Option<usize>,
     /// How many bytes a page takes, after which a stream stops.
     pub page_bytes_max: usize,
-    /// Where earlier pages stopped: their last row, if the query sorts, and the counts.
+    /// Where earlier pages stopped: the counts, and the last row ([`crate::Resumes`] says when that is left out).
     pub resume: Option<(Progress, Option<Position>)>,
     /// The most bytes that may be held for sorting, grouping and finding duplicates.
     pub held_bytes_max: usize,
@@ -122,10 +122,13 @@ impl Pipeline {
         if self.gather.is_done() || !self.query.reads_items() {
             return Ok(Flow::Done);
         }
-        let Some(inner) = &mut self.inner else { return self.row_by_row(item, ordinal) };
+        let Some(inner) = &mut self.inner else {
+            return self.row_by_row(item, ordinal, &mut 0);
+        };
         let flow = inner.push(item, ordinal)?;
         let rows = inner.take_rows();
-        match self.outer(&rows)? {
+        let item = inner.query.is_item_by_item().then_some(ordinal);
+        match self.outer(&rows, item)? {
             Flow::More => Ok(flow),
             ended => Ok(ended),
         }
@@ -136,11 +139,15 @@ impl Pipeline {
         self.gather.count(&self.query.block, items);
     }
 
-    /// Takes in rows of the inner query.
-    fn outer(&mut self, rows: &Rows) -> Result<Flow> {
+    /// Takes in rows of the inner query, which are those of one item, or are numbered.
+    fn outer(&mut self, rows: &Rows, item: Option<u64>) -> Result<Flow> {
+        let mut of_item = 0;
         for row in rows.iter() {
             self.inner_rows += 1;
-            let flow = self.row_by_row(row, self.inner_rows)?;
+            let flow = match item {
+                Some(ordinal) => self.row_by_row(row, ordinal, &mut of_item)?,
+                None => self.row_by_row(row, self.inner_rows, &mut 0)?,
+            };
             if flow != Flow::More {
                 return Ok(flow);
             }
@@ -148,17 +155,17 @@ impl Pipeline {
         Ok(Flow::More)
     }
 
-    fn row_by_row(&mut self, item: &[u8], ordinal: u64) -> Result<Flow> {
+    /// Takes in the rows of an item, and numbers them on.
+    fn row_by_row(&mut self, item: &[u8], ordinal: u64, row: &mut u32) -> Result<Flow> {
         let Self { query, gather, host, udfs, .. } = self;
         host.refill();
         let block = &query.block;
         let mut env = Env::new(Item::new(item, &query.fields), query.slots, host);
         env.udfs = udfs.as_deref();
         gather.item(block, &mut env)?;
-        let mut row = 0;
         let more = env.for_each_row(block, &mut |env| {
-            row += 1;
-            gather.row(block, env, (ordinal, row - 1))
+            *row += 1;
+            gather.row(block, env, (ordinal, *row - 1))
         })?;
         Ok(match more {
             true => Flow::More,
@@ -175,11 +182,11 @@ impl Pipeline {
     /// There are no more items: the remaining rows.
     pub fn finish(&mut self) -> Result<Rows> {
         if !self.query.reads_items() {
-            self.row_by_row(b"{}", 0)?;
+            self.row_by_row(b"{}", 0, &mut 0)?;
         }
         if let Some(inner) = &mut self.inner {
             let rows = inner.finish()?;
-            self.outer(&rows)?;
+            self.outer(&rows, None)?;
         }
         let Self { query, gather, host, udfs, .. } = self;
         host.refill();

@@ -357,10 +357,12 @@ fn new_write(verb: Verb, body: String) -> Write {
     Write { verb, partition_key, body: body.into(), if_match: None, if_none_match: None }
 }
 
-/// `query 'SELECT …' [page=n]`: rows, a line each, `--` between pages.
-async fn query(world: &World, command: &Command) -> Output {
+/// `query 'SELECT …' [page=n] [advance=s]`: rows, a line each, `--` between pages. With `advance` the server restarts between pages, so
+/// many seconds later.
+async fn query(world: &mut World, command: &Command) -> Output {
     let mut args = command.consume_args();
     let items_max = args.take_key("page").map_or(Ok(100), str::parse)?;
+    let advance: u64 = args.take_key("advance").map_or(Ok(0), str::parse)?;
     let text = args.next_pos().ok_or("a query")?.to_owned();
     let request = crate::QueryRequest {
         text,
@@ -383,6 +385,9 @@ async fn query(world: &World, command: &Command) -> Output {
             return Ok(output);
         }
         writeln!(output, "--")?;
+        if advance > 0 {
+            world.restart(START.plus(world.secs() + advance)).await;
+        }
     }
 }
 
@@ -459,15 +464,16 @@ async fn changes(world: &World, command: &Command) -> Output {
     if command.name == "versions" {
         let mode = (ChangesMode::All, &from);
         let page = world.db.changes(&container, &scope, mode, items_max).await.result?;
-        let rows = page.rows.iter().map(|row| version(row)).collect::<std::result::Result<_, _>>();
-        let rows: Vec<String> = rows?;
-        return Ok(format!("{}\nthen {}", rows.join("\n"), page.continuation.unwrap_or_default()));
+        let rows = page.rows.iter().map(|change| version(&change.json));
+        let rows: Vec<String> = rows.collect::<std::result::Result<_, _>>()?;
+        return Ok(format!("{}\nthen {}", rows.join("\n"), page.etag));
     }
     let mode = (ChangesMode::Latest, &from);
     let reply = world.db.changes(&container, &scope, mode, items_max).await;
     let (page, charge) = (reply.result?, reply.charge.0);
     let charge = args.take_key("charge").map_or(String::new(), |_| format!(", {charge:.2} RU"));
-    Ok(format!("{} then {}{charge}", ids(&page.rows)?, page.continuation.unwrap_or_default()))
+    let rows: Vec<_> = page.rows.into_iter().map(|change| change.json).collect();
+    Ok(format!("{} then {}{charge}", ids(&rows)?, page.etag))
 }
 
 /// `pk=p`: one key; `range=1`: one partition; else the whole container.

@@ -6,7 +6,7 @@ use std::collections::hash_map::Entry;
 use serde_json::Value as Json;
 
 use super::aggregate::Accumulator;
-use super::{Held, ROW_BYTES};
+use super::{Held, ROW_BYTES, short};
 use crate::error::Result;
 use crate::eval::Env;
 use crate::expr::Group;
@@ -62,20 +62,21 @@ impl Groups {
         }
     }
 
-    /// The keys and aggregates of each group; without GROUP BY there is always one.
+    /// The place, keys and aggregates of each group; without GROUP BY there is always one.
     pub fn finish<'a>(
         mut self,
         group: &Group,
-    ) -> impl Iterator<Item = (Vec<Value<'a>>, Vec<Value<'a>>)> + use<'a> {
+    ) -> impl Iterator<Item = (Vec<u8>, Vec<Value<'a>>, Vec<Value<'a>>)> + use<'a> {
         if group.keys.is_empty() && self.0.is_empty() {
             self.0.insert(Vec::new(), State::new(group, &[]));
         }
-        let mut groups: Vec<_> = self.0.into_iter().collect();
+        let mut groups: Vec<_> =
+            self.0.into_iter().map(|(key, state)| (short(key), state)).collect();
         groups.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
-        groups.into_iter().map(|(_, State { keys, accumulators })| {
+        groups.into_iter().map(|(place, State { keys, accumulators })| {
             let keys = keys.into_iter().map(|key| key.map_or(Value::Undefined, Value::built));
             let results = accumulators.into_iter().map(Accumulator::result);
-            (keys.collect(), results.collect())
+            (place, keys.collect(), results.collect())
         })
     }
 }

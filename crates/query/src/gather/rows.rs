@@ -30,8 +30,8 @@ impl Rows {
         starts.zip(&self.ends).map(|(start, end)| &self.bytes[*start..*end])
     }
 
-    /// Where each row stands, to resume after it. Rows of groups and ranks have no lasting place:
-    /// there one resumes by [`Progress`] alone.
+    /// Where each row stands, to resume after it. Rows of ranks have no lasting place: there one
+    /// resumes by [`Progress`] alone.
     pub fn positions(&self) -> &[Position] {
         &self.positions
     }
@@ -46,7 +46,8 @@ impl Rows {
 /// A place in the order of a query's rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
-    /// The row's ORDER BY keys in their sortable form; empty without ORDER BY.
+    /// The row's ORDER BY keys in their sortable form, and after them what tells a group or, with
+    /// DISTINCT, a value. Empty where rows come as their items do.
     pub key: Vec<u8>,
     /// The ordinal of its item.
     pub ordinal: u64,

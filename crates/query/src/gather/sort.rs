@@ -24,32 +24,41 @@ impl Row {
 }
 
 /// Sorts rows; with a number to keep, a heap whose top is the first to go.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Sorter {
     rows: BinaryHeap<Row>,
+    /// The JSON of all of them.
+    bytes: usize,
     /// How many of the first rows are wanted; `None` for all.
     pub keep: Option<u64>,
+    /// How many bytes of JSON are wanted; the row that passes them is the last.
+    pub bytes_max: usize,
 }
 
 impl Sorter {
     /// For so many of the first rows, or all.
     pub fn new(keep: Option<u64>) -> Self {
-        Self { rows: BinaryHeap::new(), keep }
+        Self { rows: BinaryHeap::new(), bytes: 0, keep, bytes_max: usize::MAX }
     }
 
     /// Whether a row here would be dropped at once.
     pub fn is_beyond(&self, position: &Position) -> bool {
-        let full = self.keep.is_some_and(|keep| self.rows.len() as u64 >= keep);
+        let full = self.keep.is_some_and(|keep| self.rows.len() as u64 >= keep)
+            || self.bytes > self.bytes_max;
         full && self.rows.peek().is_none_or(|last| *position > last.position)
     }
 
-    /// Takes in a row, and drops the last if that makes one too many.
+    /// Takes in a row, and drops the last ones if that makes too many.
     pub fn add(&mut self, row: Row, held: &mut Held) -> Result<()> {
         held.add("sort", row.bytes())?;
+        self.bytes += row.text.len();
         self.rows.push(row);
-        if self.keep.is_some_and(|keep| self.rows.len() as u64 > keep)
+        while let Some(last) = self.rows.peek()
+            && (self.keep.is_some_and(|keep| self.rows.len() as u64 > keep)
+                || self.bytes - last.text.len() > self.bytes_max)
             && let Some(dropped) = self.rows.pop()
         {
+            self.bytes -= dropped.text.len();
             held.release(dropped.bytes());
         }
         Ok(())
