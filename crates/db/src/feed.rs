@@ -185,6 +185,11 @@ impl FeedPage {
         self.rows.push(change);
     }
 
+    /// How many more rows it takes.
+    fn room(&self) -> usize {
+        self.items_max.saturating_sub(self.rows.len())
+    }
+
     /// One more change was looked at, shown or not.
     pub fn look(&mut self) {
         self.looked += 1;
@@ -220,14 +225,9 @@ impl FeedRead<'_> {
                     return Ok(next);
                 }
                 next = entry.lsn + 1;
-                page.look();
                 let Some((key, value)) = item else { continue };
                 bytes += value.len();
-                let Record { lsn, ts, own_ttl, name, body, .. } = Record::decode(&key, value)?;
-                let live = self.view.horizon.is_live(ts, own_ttl);
-                if live && (target.whole || self.filter.admits_name(&name)) {
-                    page.push(Change { lsn, ts, json: body });
-                }
+                self.show(target, Record::decode(&key, value)?, page);
             }
             match pairs.last() {
                 Some((last, _)) if pairs.len() == chunk => range.start = successor(last),
@@ -237,6 +237,66 @@ impl FeedRead<'_> {
                 chunk = (2 * chunk).min(CHUNK_MAX);
             }
             tokio::task::yield_now().await;
+            if let Some(last) = entries.last().filter(|_| in_step(&entries)) {
+                let passed = self.along_items(target, last.ordinal + 1, next, page).await?;
+                if passed > next {
+                    (next, range.start) = (passed, feed_from(partition, passed).start);
+                }
+            }
+        }
+    }
+
+    /// Adds the items from `ordinal` on, as long as each is all there is of the very next change: where items were only ever created,
+    /// their order is the feed's, and the feed itself need not be read. Gives the change to go on with.
+    async fn along_items(
+        &self,
+        target: &Target,
+        ordinal: u64,
+        mut next: u64,
+        page: &mut FeedPage,
+    ) -> Result<u64> {
+        let partition = target.partition.id;
+        let mut range = Key::Item { partition, ordinal }.encode()..partition_range(partition).end;
+        let mut chunk = CHUNK_MIN;
+        while !page.is_full() {
+            let limit = chunk.min(page.room());
+            let pairs = self
+                .view
+                .snapshot
+                .scan(Family::Item, range.clone(), Direction::Forward, limit)
+                .await?;
+            match pairs.last() {
+                Some((last, _)) => range.start = successor(last),
+                None => break,
+            }
+            let (read, mut bytes) = (pairs.len(), 0);
+            for (key, value) in pairs {
+                bytes += value.len();
+                let record = Record::decode(&key, value)?;
+                if record.lsn != next || !record.alone || page.is_full() {
+                    return Ok(next);
+                }
+                next += 1;
+                self.show(target, record, page);
+            }
+            if read < limit {
+                break;
+            }
+            if bytes < CHUNK_BYTES {
+                chunk = (2 * chunk).min(CHUNK_MAX);
+            }
+            tokio::task::yield_now().await;
+        }
+        Ok(next)
+    }
+
+    /// Adds a changed item to the page, if it lives and is asked for.
+    fn show(&self, target: &Target, record: Record, page: &mut FeedPage) {
+        page.look();
+        let Record { lsn, ts, own_ttl, name, body, .. } = record;
+        let live = self.view.horizon.is_live(ts, own_ttl);
+        if live && (target.whole || self.filter.admits_name(&name)) {
+            page.push(Change { lsn, ts, json: body });
         }
     }
 
@@ -276,6 +336,14 @@ impl FeedRead<'_> {
         }
         Ok(found)
     }
+}
+
+/// Whether these changes are those of items that were made one after the other.
+fn in_step(entries: &[FeedEntry]) -> bool {
+    let follows = |pair: &[FeedEntry]| {
+        pair[0].lsn + 1 == pair[1].lsn && pair[0].ordinal + 1 == pair[1].ordinal
+    };
+    entries.windows(2).all(follows)
 }
 
 /// Whether all versions can be read from there.
