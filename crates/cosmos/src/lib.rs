@@ -152,7 +152,7 @@ impl FrontEnd {
         let decoded = Decoded::new(path)?;
         let Some(segments) = decoded.segments() else { return Err(absent::unknown_route(path)) };
         let parts = segments.as_slice();
-        if let Some(answer) = routes::open(self, parts) {
+        if let Some(answer) = routes::open(self, head, parts) {
             return Ok(answer);
         }
         let grant = match self.authorize(head, parts, peer) {
