@@ -2,7 +2,6 @@
 
 mod concurrency;
 mod crash;
-mod feed;
 mod histories;
 mod procedures;
 mod queries;
