@@ -33,6 +33,9 @@ use crate::wire::DOCUMENT_BYTES_MAX;
 const ROUND_ITEMS: usize = 2_000;
 const ROUND_BYTES: usize = 8 << 20;
 
+/// The refusal of an option that there is not.
+const UNKNOWN_FIELD: i32 = 40415;
+
 /// How often a statement looks again when its document changes under it.
 const TRIES: usize = 100;
 
@@ -318,9 +321,12 @@ pub async fn update(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
     for bytes in &statements {
         let statement = document(bytes)?;
         let read = parse_update(statement, container.as_deref(), &vars, checked);
-        // A pipeline is read before anything is done: one that cannot be read refuses the whole command.
+        // Options and pipelines are read before anything is done: what cannot be read refuses the whole command.
         match read {
-            Err(refusal) if Fields(statement).array("u").is_ok_and(|u| u.is_some()) => {
+            Err(refusal)
+                if refusal.code == UNKNOWN_FIELD
+                    || Fields(statement).array("u").is_ok_and(|u| u.is_some()) =>
+            {
                 return Err(refusal);
             }
             read => parsed.push(read),
@@ -372,7 +378,10 @@ fn parse_update(
     }
     if fields.get("sort").is_some() {
         // Newer than the version that we say we are.
-        return Err(Refusal::new(40415, "BSON field 'update.updates.sort' is an unknown field."));
+        return Err(Refusal::new(
+            UNKNOWN_FIELD,
+            "BSON field 'update.updates.sort' is an unknown field.",
+        ));
     }
     let sort = None;
     Ok(Statement {
