@@ -14,7 +14,7 @@ use crate::charge::RequestCharge;
 use crate::items::Scope;
 use crate::order::Order;
 use crate::partition::Partition;
-use crate::ranges::{Left, Partitions, Places, Target};
+use crate::ranges::{Left, Partitions, Place, Places, Target};
 use crate::scan::{ItemScan, Read, ScopeFilter, View};
 use crate::writer::Stored;
 use crate::{Container, Db, Result, Settings};
@@ -218,7 +218,7 @@ impl<'a> Fan<'a> {
         let after = match stop.left {
             Left::Nothing => return Ok(None),
             Left::All => None,
-            Left::After(ordinal) => Some(ordinal),
+            Left::After(place) => Some(place.ordinal),
         };
         let scope = if stop.target.whole { &Scope::Container } else { self.scope };
         let filter = ScopeFilter::new(self.container, scope)?;
@@ -231,7 +231,7 @@ impl<'a> Fan<'a> {
         if let (Some(settings), Some(condition)) = (&self.view.indexed, &self.condition)
             && let Some(access) = Access::choose(stop.target.partition.id, settings, condition)
         {
-            let after = if let Left::After(ordinal) = stop.left { Some(ordinal) } else { None };
+            let after = if let Left::After(place) = stop.left { Some(place.ordinal) } else { None };
             scan.go_by(&access, after, false).await?;
         }
         Ok(Some(scan))
@@ -273,12 +273,20 @@ impl<'a> Fan<'a> {
         &self.stops[stop].target.partition
     }
 
-    /// How far the reading has come if all up to an item of a stop has been taken.
-    pub fn places(&self, stop: usize, ordinal: u64) -> Places {
-        let mut places = vec![(self.partition(stop).id.partition, ordinal)];
+    /// How many rows of an item, of the partition that the last items came from, earlier pages have given.
+    pub fn rows_given(&self, ordinal: u64) -> u32 {
+        match self.stops[self.stop()].left {
+            Left::After(place) => place.rows_of(ordinal),
+            Left::All | Left::Nothing => 0,
+        }
+    }
+
+    /// How far the reading has come if all up to a place of a stop has been taken.
+    pub fn places(&self, stop: usize, place: Place) -> Places {
+        let mut places = vec![(self.partition(stop).id.partition, place)];
         for stop in &self.stops[stop + 1..] {
             match stop.left {
-                Left::After(ordinal) => places.push((stop.target.partition.id.partition, ordinal)),
+                Left::After(place) => places.push((stop.target.partition.id.partition, place)),
                 Left::All | Left::Nothing => break,
             }
         }

@@ -77,13 +77,15 @@ async fn run(seed: u64, engine: Arc<dyn Engine>) {
             _ => Scope::Container,
         };
         let context = format!("seed {seed}, {scope:?}: {query}");
-        let rows_max = tried.living(&scope).len() * 2 + 1;
+        let mut asked = Asked { query, scope, size: 0, context };
+        let rows_max = tried.living(&asked.scope).len() * 2 + 1;
         // Large pages are much alike.
         for size in (1..=rows_max.min(9)).chain([17, 33, rows_max]) {
-            tried.check(None, &query, &scope, size, &context).await;
+            asked.size = size;
+            tried.check(None, &asked).await;
         }
-        let size = random.usize(1..9);
-        tried.check(Some(random), &query, &scope, size, &context).await;
+        asked.size = random.usize(1..9);
+        tried.check(Some(random), &asked).await;
         tried.step(random).await;
     }
 }
@@ -174,14 +176,9 @@ impl Tried {
     }
 
     /// A query in pages of a size; with chance, time passes and partitions split between them.
-    async fn check(
-        &mut self,
-        mut chance: Option<&mut fastrand::Rng>,
-        query: &Query,
-        scope: &Scope,
-        size: usize,
-        context: &str,
-    ) {
+    async fn check(&mut self, mut chance: Option<&mut fastrand::Rng>, asked: &Asked) {
+        let Asked { query, scope, size, context } = asked;
+        let size = *size;
         let request = QueryRequest {
             text: query.to_string(),
             parameters: Vec::new(),
@@ -200,7 +197,9 @@ impl Tried {
             let rows: Vec<Value> =
                 page.rows.iter().map(|row| serde_json::from_slice(row).unwrap()).collect();
             let is_last = page.continuation.is_none();
-            if let Err(difference) = given.take(query, &self.living(scope), rows, size, is_last) {
+            if let Err(difference) =
+                given.take(query, &self.living(scope), Answer { rows, size, is_last })
+            {
                 panic!("{context}, pages of {size}, at +{}: {difference}", self.world.secs());
             }
             if is_last {
@@ -220,6 +219,21 @@ impl Tried {
     }
 }
 
+/// A query in pages of a size, and how to name it.
+struct Asked {
+    query: Query,
+    scope: Scope,
+    size: usize,
+    context: String,
+}
+
+/// A page of a size.
+struct Answer {
+    rows: Vec<Value>,
+    size: usize,
+    is_last: bool,
+}
+
 /// What earlier pages have given.
 #[derive(Default)]
 struct Given {
@@ -231,24 +245,15 @@ struct Given {
 
 impl Given {
     /// Judges a page, by the items that live at its time.
-    fn take(
-        &mut self,
-        query: &Query,
-        living: &[Value],
-        rows: Vec<Value>,
-        size: usize,
-        is_last: bool,
-    ) -> Result<(), String> {
+    fn take(&mut self, query: &Query, living: &[Value], page: Answer) -> Result<(), String> {
         match query.select {
             Select::Distinct(_) => {
                 let all = query.rows(living, by_age).into_iter().map(|(_, row)| row);
-                self.take_some(&all.collect::<Vec<_>>(), rows, is_last, |row| Some(row))
+                self.take_some(&all.collect::<Vec<_>>(), page, |row| Some(row))
             }
-            Select::Aggregate(..) => self.take_some(&query.groups(living), rows, is_last, |_| None),
-            Select::Group(_) => {
-                self.take_some(&query.groups(living), rows, is_last, |row| row.get("k"))
-            }
-            _ => self.take_next(query, living, rows, size, is_last),
+            Select::Aggregate(..) => self.take_some(&query.groups(living), page, |_| None),
+            Select::Group(_) => self.take_some(&query.groups(living), page, |row| row.get("k")),
+            _ => self.take_next(query, living, page),
         }
     }
 
@@ -257,9 +262,7 @@ impl Given {
         &mut self,
         query: &Query,
         living: &[Value],
-        rows: Vec<Value>,
-        size: usize,
-        is_last: bool,
+        Answer { rows, size, is_last }: Answer,
     ) -> Result<(), String> {
         let left = query.rows(living, by_age).into_iter();
         let id = |item: &Value, row: usize| (item["_rid"].clone(), row);
@@ -287,8 +290,7 @@ impl Given {
     fn take_some(
         &mut self,
         all: &[Value],
-        rows: Vec<Value>,
-        is_last: bool,
+        Answer { rows, is_last, .. }: Answer,
         name: impl Fn(&Value) -> Option<&Value>,
     ) -> Result<(), String> {
         let mut known = self.rows.clone();

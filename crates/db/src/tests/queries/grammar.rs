@@ -63,7 +63,7 @@ impl Query {
             8 | 9 => Select::Distinct(path(random)),
             10 | 11 => {
                 let call = random.choice(&["COUNT", "SUM", "AVG", "MIN", "MAX"]).unwrap();
-                Select::Aggregate(call, *random.choice(&["1", "a", "n", "b"]).unwrap())
+                Select::Aggregate(call, random.choice(&["1", "a", "n", "b"]).unwrap())
             }
             _ => Select::Group(path(random)),
         };
