@@ -124,6 +124,9 @@ export async function all(parts, name) {
   return rows;
 }
 
+/** The kinds of scripts: where they are, what people call them, the array of their list. */
+export const KINDS = [["sprocs", "Stored procedures", "StoredProcedures"], ["triggers", "Triggers", "Triggers"], ["udfs", "User-defined functions", "UserDefinedFunctions"]];
+
 export const container = (db, coll) => ["dbs", db, "colls", coll];
 
 /** The partition key header of an item: its values at the container's paths. */

@@ -1,10 +1,10 @@
 // The page: signs in, shows the tree, and gives the main part to whoever the address names.
 //
 //   #/                      home            #/ops                       the server
-//   #/db/{d}                a database      #/c/{d}/{c}/{tab}           a container: items, query, settings, time, scripts
+//   #/db/{d}                a database      #/c/{d}/{c}/{tab}/…         a container: items, query, settings, time, scripts
 
 import { ApiError, clockState, container, forgetKey, hasOwnKey, json, listen, readClock, signIn } from "./api.js";
-import { attempt, confirm, dialog, field, h, keep, moment, replace, tabs, toast } from "./page.js";
+import { attempt, bytes, confirm, count, dialog, field, h, keep, moment, replace, tabs, toast } from "./page.js";
 import { newContainer, newDatabase, showTree } from "./tree.js";
 
 const main = document.getElementById("main");
@@ -12,6 +12,7 @@ const main = document.getElementById("main");
 // A part of the page is loaded when it is first shown.
 const PARTS = {
   items: () => import("./items.js"),
+  documents: () => import("./documents.js"),
   query: () => import("./query.js"),
   settings: () => import("./settings.js"),
   time: () => import("./time.js"),
@@ -19,8 +20,7 @@ const PARTS = {
   ops: () => import("./ops.js"),
 };
 
-// What the documents of a MongoDB collection are, this page does not know; when they expire, it does.
-const COLLECTION_TABS = [["time", "Time"], ["settings", "Scale & Settings"]];
+const COLLECTION_TABS = [["documents", "Documents"], ["settings", "Scale & Settings"], ["time", "Time"]];
 const TABS = [["items", "Items"], ["query", "Query"], ["settings", "Scale & Settings"], ["time", "Time"], ["scripts", "Scripts"]];
 
 let turn = 0;
@@ -32,6 +32,7 @@ export function beforeLeaving(question) { leaving = question; }
 async function route() {
   const mine = ++turn;
   const [kind, ...names] = location.hash.replace(/^#\/?/, "").split("/").filter(Boolean).map(decodeURIComponent);
+  document.title = [names[1] ?? names[0], "Sidereal"].filter(Boolean).join(" · ");
   const show = (element) => { if (mine === turn) replace(main, element); };
   try {
     if (kind === "ops") {
@@ -54,27 +55,30 @@ async function route() {
   markTree();
 }
 
-async function coll([db, name, wanted = "items"], mine) {
+async function coll([db, name, wanted = "items", ...rest], mine) {
   const definition = await json("GET", container(db, name));
   if (mine !== turn) return;
   const known = definition.documents ? COLLECTION_TABS : TABS;
   const tab = known.some(([key]) => key === wanted) ? wanted : known[0][0];
   const panel = h("div", { id: "panel", class: "panel", role: "tabpanel", "aria-labelledby": `tab-${tab}` });
   const go = (key) => { location.hash = address("c", db, name, key); };
+  const onTabs = document.activeElement?.role === "tab";
   replace(main,
     h("div", { class: "heading" }, h("a", { href: "#" + address("db", db), class: "parent" }, db), h("span", { class: "muted", "aria-hidden": "true" }, "/"), h("h1", {}, name),
       definition.documents ? h("span", { class: "chip" }, "MongoDB collection") : h("span", { class: "chip", title: "Partition key" }, (definition.partitionKey?.paths ?? []).join(" ")),
       ttlChip(definition)),
     tabs(known, tab, go), panel);
+  if (onTabs) document.getElementById(`tab-${tab}`).focus();
   const part = await PARTS[tab]().catch(() => { throw new ApiError(0, "Lost", "The server does not answer."); });
-  if (mine === turn) await part.show(panel, { db, name, definition, reload: route });
+  if (mine === turn) await part.show(panel, { db, name, definition, rest, reload: route });
 }
 
 export function address(...parts) { return "/" + parts.map(encodeURIComponent).join("/"); }
 
 function ttlChip(definition) {
   const ttl = definition.defaultTtl;
-  const text = ttl === undefined || ttl === null ? "TTL off" : ttl === -1 ? "TTL on, no default" : `TTL ${ttl} s`;
+  const from = definition.ttlPropertyPath && definition.ttlPropertyPath !== "/_ts" ? ` from ${definition.ttlPropertyPath}` : "";
+  const text = ttl === undefined || ttl === null ? "TTL off" : ttl === -1 ? "TTL on, no default" : `TTL ${ttl} s${from}`;
   return h("span", { class: `chip ${text === "TTL off" ? "" : "on"}` }, text);
 }
 
@@ -86,11 +90,11 @@ async function home() {
     h("button", { class: "card link", type: "button", onclick: () => newContainer() }, h("h2", {}, "New container"), h("p", {}, "With its partition key, throughput and time to live.")));
   const rows = status.containers.map((one) => h("tr", {},
     h("td", {}, h("a", { href: "#" + address("c", one.database, one.container, "items") }, `${one.database} / ${one.container}`)),
-    h("td", { class: "number" }, one.items.toLocaleString("en-US")),
+    h("td", { class: "number" }, count(one.items)), h("td", { class: "number" }, bytes(one.bytes)),
     h("td", {}, h("a", { href: "#" + address("c", one.database, one.container, "time") }, "what expires when"))));
   return h("section", { class: "pad" }, h("h1", {}, "Data explorer"), start,
-    rows.length > 0 && h("table", { class: "grid-table narrow" }, h("caption", {}, "Containers"),
-      h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Container"), h("th", { scope: "col", class: "number" }, "Items"), h("th", { scope: "col" }, "Time"))), h("tbody", {}, rows)),
+    rows.length > 0 && h("section", { class: "narrow" }, h("h2", {}, "Containers"), h("div", { class: "scroll" }, h("table", { class: "grid-table" },
+      h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Container"), h("th", { scope: "col", class: "number" }, "Items"), h("th", { scope: "col", class: "number" }, "Size"), h("th", { scope: "col" }, "Time"))), h("tbody", {}, rows)))),
     h("p", { class: "muted" }, "Endpoint ", h("code", {}, location.origin + "/"), ". Connection strings of the official emulator work."));
 }
 
@@ -110,11 +114,14 @@ async function database(name) {
     h("p", {}, h("button", { class: "danger", type: "button", onclick: remove }, "Delete database")));
 }
 
-function markTree() {
+/** Marks in the tree where one is. */
+export function markTree() {
+  const start = (hash, depth) => hash.split("/").slice(0, depth).join("/");
   for (const link of document.querySelectorAll("#tree a")) {
-    const own = link.getAttribute("href").split("/").slice(0, 4).join("/");
-    const here = location.hash.split("/").slice(0, 4).join("/");
-    if (own === here) link.setAttribute("aria-current", "page"); else link.removeAttribute("aria-current");
+    const own = link.getAttribute("href");
+    // What stands below a container is one page of it, the container all of them.
+    const depth = link.classList.contains("part") ? 9 : 4;
+    if (start(own, depth) === start(location.hash, depth)) link.setAttribute("aria-current", "page"); else link.removeAttribute("aria-current");
   }
 }
 
@@ -154,10 +161,14 @@ listen({
 
 async function begin() {
   document.getElementById("leave").hidden = !hasOwnKey();
-  await attempt(showTree);
+  // Nothing is said about time before the server's clock is known.
+  await Promise.all([attempt(showTree), attempt(readClock)]);
+  showClock();
   await route();
 }
 
+// The hash is the address of a page, so the link that skips must not change it.
+document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); main.focus(); });
 document.getElementById("leave").addEventListener("click", () => { forgetKey(); location.reload(); });
 document.getElementById("theme").addEventListener("click", () => {
   const dark = matchMedia("(prefers-color-scheme: dark)").matches;
@@ -191,7 +202,7 @@ async function start() {
     }
   }
   await begin();
-  keep(main, 2000, readClock);
+  keep(main, 2000, async () => { await readClock(); showClock(); });
   setInterval(showClock, 500);
 }
 start();

@@ -84,9 +84,12 @@ function json(text, out) {
   out.append(text.slice(last));
 }
 
-function sql(text, out) {
+// The same groups as in SQL; there are no parameters.
+const SCRIPT_TOKEN = /("(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|`(?:[^`\\]|\\.)*`)|(\/\/[^\n]*|\/\*[^]*?\*\/)|(@\w+)|(\b\d[\d.eE]*\b)|\b(async|await|break|case|catch|class|const|continue|default|delete|do|else|false|finally|for|function|if|in|instanceof|let|new|null|of|return|switch|this|throw|true|try|typeof|undefined|var|while)\b|\b(\w+)(?=\s*\()/g;
+
+function tokens(pattern, text, out) {
   let last = 0;
-  for (const found of text.matchAll(SQL_TOKEN)) {
+  for (const found of text.matchAll(pattern)) {
     out.append(text.slice(last, found.index));
     const [all, string, comment, parameter, number, word] = found;
     const kind = string ? "string" : comment ? "comment" : parameter ? "name" : number ? "number" : word ? "word" : "function";
@@ -100,7 +103,8 @@ function sql(text, out) {
 export function coloured(text, language = "json") {
   const out = document.createDocumentFragment();
   if (text.length > COLOURED_MAX) out.append(text);
-  else (language === "sql" ? sql : json)(text, out);
+  else if (language === "json") json(text, out);
+  else tokens(language === "sql" ? SQL_TOKEN : SCRIPT_TOKEN, text, out);
   return out;
 }
 

@@ -10,29 +10,38 @@ export function h(tag, properties = {}, ...children) {
     else if (name === "value" || name === "checked" || name === "disabled") element[name] = value;
     else element.setAttribute(name, value === true ? "" : value);
   }
-  element.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
   return element;
 }
 const SVG = new Set(["svg", "path", "rect", "line", "g", "polyline", "polygon", "circle", "text", "title"]);
 
-export function replace(element, ...children) { element.replaceChildren(...children.flat().filter(Boolean)); return element; }
+export function replace(element, ...children) { element.replaceChildren(...children.flat(Infinity).filter(Boolean)); return element; }
 
-/** A short message at the foot of the page. */
+/** A short message at the foot of the page, over whatever is open. */
 export function toast(text, kind = "info") {
-  const note = h("div", { class: `toast ${kind}` }, text);
-  document.getElementById("toasts").append(note);
+  const note = h("div", { class: `toast ${kind}` }, text), all = document.getElementById("toasts");
+  all.append(note);
+  // Shown again, it lies on top.
+  all.hidePopover();
+  all.showPopover();
   setTimeout(() => note.remove(), kind === "error" ? 9000 : 4500);
 }
 
-/** Runs what may fail; a failure is told. */
-export async function attempt(work) {
+/** Runs what may fail; a failure is told, in an element made for that if there is one. */
+export async function attempt(work, problem) {
+  if (problem) problem.textContent = "";
   try {
     return await work();
   } catch (error) {
-    if (error.name !== "AbortError") toast(error.message, "error");
+    if (error.name === "AbortError") return undefined;
+    if (problem) problem.textContent = error.message;
+    else toast(error.message, "error");
     return undefined;
   }
 }
+
+/** Where a form says what is wrong. */
+export const problemLine = () => h("p", { class: "problem", role: "alert" });
 
 /** A dialog; `fill(body, close)` builds it. Resolves with what close() is given. */
 export function dialog(title, fill, { wide = false, buttons } = {}) {

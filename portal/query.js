@@ -1,7 +1,8 @@
 // Queries: an editor with a history, results as JSON or as a table, what they cost and how they were run.
 
 import { container, request } from "./api.js";
-import { Editor, coloured, pretty } from "./code.js";
+import { address } from "./app.js";
+import { Editor, coloured, parse, print } from "./code.js";
 import { bytes, count, h, replace, save } from "./page.js";
 
 const HISTORY = "sidereal-queries";
@@ -11,7 +12,7 @@ const PAGE = "100";
 /** Shows the query page of a container. */
 export function show(panel, { db, name }) {
   const path = container(db, name);
-  const state = { rows: [], token: null, charge: 0, pages: 0, millis: 0, work: null, metrics: null, index: null, view: "json", text: "" };
+  const state = { rows: [], token: null, charge: 0, pages: 0, millis: 0, size: 0, work: null, metrics: null, index: null, said: null, view: "json", text: "" };
 
   const run = h("button", { class: "primary", type: "button", onclick: () => start() }, "Run");
   const cancel = h("button", { type: "button", disabled: true, onclick: () => state.work?.abort() }, "Cancel");
@@ -38,7 +39,7 @@ export function show(panel, { db, name }) {
     h("div", { class: "tools" }, summary, h("span", { class: "grow" }), view, keepFile),
     results, h("div", { class: "tools" }, more), details);
   remembered();
-  editor.area.focus();
+  if (document.activeElement === document.body) editor.area.focus();
 
   function remembered(text) {
     let list = [];
@@ -52,7 +53,7 @@ export function show(panel, { db, name }) {
 
   async function start() {
     state.work?.abort();
-    Object.assign(state, { rows: [], token: null, charge: 0, pages: 0, millis: 0, metrics: null, index: null, text: editor.value });
+    Object.assign(state, { rows: [], token: null, charge: 0, pages: 0, millis: 0, size: 0, metrics: null, index: null, said: null, text: editor.value });
     remembered(editor.value.trim());
     await page();
   }
@@ -65,19 +66,22 @@ export function show(panel, { db, name }) {
     problem.textContent = "";
     const headers = {
       "content-type": "application/query+json", "x-ms-documentdb-isquery": "true", "x-ms-documentdb-query-enablecrosspartition": "true",
-      "x-ms-max-item-count": PAGE, "x-ms-documentdb-populatequerymetrics": "true", "x-ms-cosmos-populateindexmetrics": "true",
+      "x-ms-max-item-count": PAGE, "x-ms-documentdb-populatequerymetrics": "true", "x-ms-cosmos-populateindexmetrics-v2": "true",
     };
     if (state.token) headers["x-ms-continuation"] = state.token;
     const begun = performance.now();
     try {
       const answer = await request("POST", [...path, "docs"], { headers, body: JSON.stringify({ query: state.text, parameters: [] }), signal: work.signal });
-      const body = JSON.parse(answer.text);
-      state.rows.push(...body.Documents.map((row) => JSON.stringify(row)));
+      // Read as text: every number stays as the server wrote it.
+      const [, rows] = parse(answer.text).members.find(([name]) => name === '"Documents"');
+      state.rows.push(...rows.members.map(([, row]) => print(row)));
+      state.size += answer.text.length;
       state.token = answer.headers.get("x-ms-continuation");
       state.charge += Number(answer.headers.get("x-ms-request-charge") ?? 0);
       state.pages += 1;
-      state.metrics = answer.headers.get("x-ms-documentdb-query-metrics") ?? state.metrics;
+      add(answer.headers.get("x-ms-documentdb-query-metrics"));
       state.index = answer.headers.get("x-ms-cosmos-index-utilization") ?? state.index;
+      state.said = answer.headers.get("x-sidereal-explanation") ?? state.said;
     } catch (error) {
       problem.textContent = error.name === "AbortError" ? "Cancelled." : error.message;
     } finally {
@@ -88,8 +92,7 @@ export function show(panel, { db, name }) {
   }
 
   function draw() {
-    const size = state.rows.reduce((sum, row) => sum + row.length, 0);
-    summary.textContent = state.pages ? `${count(state.rows.length)} row${state.rows.length === 1 ? "" : "s"}${state.token ? ", more to come" : ""} · ${state.charge.toFixed(2)} RU · ${Math.round(state.millis)} ms · ${bytes(size)}` : "";
+    summary.textContent = state.pages ? `${count(state.rows.length)} row${state.rows.length === 1 ? "" : "s"}${state.token ? ", more to come" : ""} · ${state.charge.toFixed(2)} RU · ${Math.round(state.millis)} ms · ${bytes(state.size)}` : "";
     more.hidden = !state.token;
     keepFile.disabled = !state.rows.length;
     replace(results, !state.pages ? null : state.view === "json" ? asJson() : asTable());
@@ -97,7 +100,7 @@ export function show(panel, { db, name }) {
   }
 
   function asJson() {
-    return h("pre", { class: "code" }, coloured(state.rows.map((row) => pretty(row)).join("\n")));
+    return h("pre", { class: "code" }, coloured(state.rows.join("\n")));
   }
 
   function asTable() {
@@ -122,19 +125,47 @@ export function show(panel, { db, name }) {
       h("tbody", {}, rows.map((row) => h("tr", {}, shown.map((name) => cell(row, name))))));
   }
 
+  /** Adds the metrics of a page to those before. */
+  function add(text) {
+    const pairs = (text ?? "").split(";").map((pair) => pair.split("=")).filter(([name]) => name in METRICS);
+    state.metrics ??= {};
+    for (const [name, value] of pairs) state.metrics[name] = (state.metrics[name] ?? 0) + Number(value);
+  }
+
   function metrics() {
-    if (!state.metrics) return null;
-    const pairs = state.metrics.split(";").map((pair) => pair.split("=")).filter(([name]) => name);
-    return h("details", {}, h("summary", {}, "Query metrics"), h("dl", {}, pairs.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])));
+    const known = Object.entries(state.metrics ?? {});
+    if (!known.length) return null;
+    const rows = known.map(([name, value]) => [METRICS[name][0], METRICS[name][1](value)]);
+    const loaded = state.metrics.retrievedDocumentCount ?? 0;
+    if (loaded) rows.push(["Of the items read, in the result", `${Math.min(100, Math.round(100 * state.metrics.outputDocumentCount / loaded))} %`]);
+    return h("details", { open: true }, h("summary", {}, `Query metrics, ${state.pages === 1 ? "one page" : `${state.pages} pages`}`), h("dl", {}, rows.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])));
   }
 
   function index() {
     if (!state.index) return null;
-    let text = state.index;
-    try {
-      const plain = text.trim().startsWith("{") ? text : decodeURIComponent(escape(atob(text)));
-      text = pretty(plain);
-    } catch { /* Shown as it came. */ }
-    return h("details", {}, h("summary", {}, "Index use and advice"), h("pre", { class: "code" }, coloured(text)));
+    const { Utilized: used = {}, Potential: missing = {} } = JSON.parse(decodeURIComponent(state.index));
+    const single = (list = []) => list.map((one) => one.IndexSpec);
+    const composite = (list = []) => list.map((one) => `(${one.IndexSpecs.join(", ")})`);
+    const paths = (kind) => [...single(kind.SingleIndexes), ...composite(kind.CompositeIndexes)];
+    const list = (all) => all.map((path, at) => [at ? ", " : "", h("code", {}, path)]);
+    const found = paths(used), advised = paths(missing);
+    return h("details", { open: true, class: "index-use" }, h("summary", {}, "Index use and advice"),
+      state.said && h("p", {}, state.said[0].toUpperCase() + state.said.slice(1) + "."),
+      h("dl", {}, h("dt", {}, "Indexes used"), h("dd", {}, found.length ? list(found) : "none"),
+        h("dt", {}, "Indexes that would help"), h("dd", {}, advised.length ? list(advised) : "none: nothing to improve")),
+      advised.length > 0 && h("p", {}, "Add them to the indexing policy in ", h("a", { href: "#" + address("c", db, name, "settings") }, "Scale & Settings"), "."));
   }
 }
+
+const millis = (value) => `${value.toFixed(2)} ms`;
+
+/** The metrics that are shown: their names for people and how they are written. */
+const METRICS = {
+  totalExecutionTimeInMs: ["Time in the server", millis],
+  queryCompileTimeInMs: ["of it, understanding the query", millis],
+  VMExecutionTimeInMs: ["of it, running it", millis],
+  retrievedDocumentCount: ["Items read", count],
+  retrievedDocumentSize: ["their size", bytes],
+  outputDocumentCount: ["Rows in the result", count],
+  outputDocumentSize: ["their size in the result", bytes],
+};

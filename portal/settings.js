@@ -19,14 +19,16 @@ export function show(panel, { db, name, definition, reload }) {
     toast("Saved.");
     reload();
   };
-  if (definition.documents) { replace(panel, h("div", { class: "settings" }, collection(definition), throughput(definition))); return; }
-  replace(panel, h("div", { class: "settings" },
-    ttl(path, definition, change), throughput(definition), indexing(definition, change), fixed(definition),
-    h("section", { class: "card" }, h("h2", {}, "Delete container"), h("p", {}, "The container and all its items will be gone."),
-      h("button", {
-        class: "danger", type: "button",
-        onclick: async () => { if (await confirm("Delete container", `All items of ${name} will be gone.`, { typed: name })) await attempt(() => dropContainer(db, name)); },
-      }, "Delete container"))));
+  const cards = definition.documents
+    ? [definition.documents.ttlPath ? byDate(definition) : ttl(path, definition, change), throughput(definition), indexes(definition), remove(db, name, "collection", "documents")]
+    : [ttl(path, definition, change), throughput(definition), indexing(definition, change), fixed(definition), remove(db, name, "container", "items")];
+  replace(panel, h("div", { class: "settings" }, cards));
+}
+
+function remove(db, name, what, content) {
+  const ask = async () => { if (await confirm(`Delete ${what}`, `All ${content} of ${name} will be gone.`, { typed: name })) await attempt(() => dropContainer(db, name)); };
+  return h("section", { class: "card" }, h("h2", {}, `Delete ${what}`), h("p", {}, `The ${what} and all its ${content} will be gone.`),
+    h("button", { class: "danger", type: "button", onclick: ask }, `Delete ${what}`));
 }
 
 /** Off, on without a default, on with n seconds; a dry run says what would expire. */
@@ -39,7 +41,11 @@ function ttl(path, definition, change) {
   const words = h("span", { class: "muted" });
   const problem = h("p", { class: "problem", id: "ttl-problem", role: "alert" });
   const outcome = h("div", { class: "dry-run", role: "status" });
-  const options = [["off", "Off", "Nothing expires, whatever ttl items have."], ["on", "On (no default)", "Only items with a ttl of their own expire."], ["n", "On", "Items without a ttl of their own expire after"]];
+  // Where time counts from a property of the items, they have no ttl of their own (R30), and so there must be a default.
+  const from = definition.ttlPropertyPath && definition.ttlPropertyPath !== "/_ts" ? definition.ttlPropertyPath : null;
+  const options = [["off", "Off", "Nothing expires, whatever ttl items have."],
+    from ? null : ["on", "On (no default)", "Only items with a ttl of their own expire."],
+    ["n", "On", from ? `Items expire so long after the time that they have at ${from}:` : "Items without a ttl of their own expire after"]].filter(Boolean);
   const radios = options.map(([key, label, hint]) => {
     const radio = h("input", { type: "radio", name: "ttl", id: `ttl-${key}`, value: key, checked: key === mode, onchange: () => { mode = key; update(); if (key === "n") secs.focus(); } });
     return h("div", { class: "option" }, radio, h("label", { for: `ttl-${key}` }, h("strong", {}, label), " ", h("span", { class: "muted" }, hint)),
@@ -149,13 +155,24 @@ function indexing(definition, change) {
   return h("section", { class: "card" }, h("h2", {}, "Indexing policy"), editor.element, problem, h("div", { class: "actions left" }, save));
 }
 
-/** A MongoDB collection is set by its own commands. */
-function collection(definition) {
-  const ttl = definition.defaultTtl ?? null;
-  const rule = ttl === null ? "Off." : ttl === -1 ? "On, without a default." : definition.ttlPropertyPath
-    ? `Documents expire ${duration(ttl)} after the date at ${definition.ttlPropertyPath}.` : `Documents expire ${duration(ttl)} after their last write.`;
-  return h("section", { class: "card" }, h("h2", {}, "Time to live"), h("p", {}, rule),
-    h("p", { class: "muted" }, "Drivers set it: ", h("code", {}, "createIndex({ _ts: 1 }, { expireAfterSeconds: n })"), ", ", h("code", {}, "collMod"), ", ", h("code", {}, "dropIndex"), "."));
+/** A TTL index on a date of the documents (R29). */
+function byDate(definition) {
+  const { ttlPath, ttlSecs } = definition.documents;
+  return h("section", { class: "card" }, h("h2", {}, "Time to live"),
+    h("p", {}, h("strong", {}, "On."), ` Documents expire ${duration(ttlSecs)} after the date at `, h("code", {}, ttlPath), ". Those without a date never do."),
+    h("p", { class: "muted" }, "It is an index, and drivers change it: ", h("code", {}, "collMod"), " sets other seconds, ", h("code", {}, "dropIndex"), " turns it off."));
+}
+
+function indexes(definition) {
+  const all = [{ spec: { name: "_id_", key: { _id: 1 } } }, ...(definition.documents.indexes ?? [])];
+  const plain = (value) => JSON.stringify(value).replace(/\{"\$number\w+":"(-?[\d.]+)"\}/g, "$1");
+  const row = ({ spec }) => {
+    const options = ["unique", "sparse", "partialFilterExpression", "expireAfterSeconds"].filter((name) => spec[name] !== undefined).map((name) => spec[name] === true ? name : `${name}: ${plain(spec[name])}`);
+    return h("tr", {}, h("td", {}, spec.name), h("td", {}, h("code", {}, plain(spec.key))), h("td", {}, options.join(", ")));
+  };
+  return h("section", { class: "card" }, h("h2", {}, "Indexes"),
+    h("div", { class: "scroll" }, h("table", { class: "grid-table" }, h("thead", {}, h("tr", {}, ["Name", "Key", "Options"].map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, all.map(row)))),
+    h("p", { class: "muted" }, "Drivers make and drop them: ", h("code", {}, "createIndex"), ", ", h("code", {}, "dropIndex"), ". A TTL index on ", h("code", {}, "_ts"), " is the time to live of this page."));
 }
 
 function fixed(definition) {

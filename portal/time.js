@@ -10,7 +10,7 @@ const RANGES = { minutes: ["Next hour", 60, 60], hours: ["Next two days", 3600, 
 export function show(panel, { db, name }) {
   const path = ["_admin", "ttl", ...container(db, name)];
   let range = "minutes", latest = null;
-  const chart = h("div", {});
+  const chart = h("div", {}), names = h("div", {});
   const note = h("p", { class: "muted small", role: "status" });
   const numbers = h("div", { class: "tiles" });
   const purge = h("div", {});
@@ -25,7 +25,7 @@ export function show(panel, { db, name }) {
   const purgeNow = h("button", { type: "button", onclick: () => attempt(async () => { const answer = await json("POST", ["_admin", "purge"]); toast(`${count(answer.purged)} expired item${answer.purged === 1 ? "" : "s"} removed from storage.`); await read(); }) }, "Purge now");
   replace(panel, h("div", { class: "time" },
     numbers,
-    h("section", { class: "card" }, h("div", { class: "tools" }, h("h2", { class: "grow" }, "What expires when"), choice), chart, legend("by the default", "by their own ttl"), note),
+    h("section", { class: "card" }, h("div", { class: "tools" }, h("h2", { class: "grow" }, "What expires when"), choice), chart, names, note),
     h("div", { class: "halves" },
       h("section", { class: "card" }, h("div", { class: "tools" }, h("h2", { class: "grow" }, "Purge"), purgeNow), purge),
       clockCard(() => read()))));
@@ -51,7 +51,9 @@ export function show(panel, { db, name }) {
     });
     const every = { minutes: 10, hours: 6, days: 5 }[range], unit = { minutes: "min", hours: "h", days: "d" }[range];
     const marks = Object.fromEntries(data.map((_, index) => [index, index % every === 0 ? (index ? `+${index} ${unit}` : "now") : null]));
-    replace(chart, bars(`${label}: items that expire`, data, { marks, names: ["by default", "by own ttl"] }));
+    const own = latest.ttlPropertyPath ? `by the time at ${latest.ttlPropertyPath}` : "by their own ttl";
+    replace(chart, bars(`${label}: items that expire`, data, { marks, names: ["by the default", own] }));
+    replace(names, legend("by the default", own));
     const tile = (title, value, more) => h("div", { class: "tile" }, h("span", { class: "muted" }, title), h("strong", {}, value), h("small", { class: "muted" }, more ?? ""));
     const ahead = latest[range].reduce((sum, step) => sum + step.items, 0);
     replace(numbers,

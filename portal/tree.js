@@ -1,8 +1,8 @@
-// The tree of databases and containers, and the dialogs that make new ones.
+// The tree of databases, containers and what belongs to them, and the dialogs that make new ones.
 
-import { all, json, container } from "./api.js";
-import { address } from "./app.js";
-import { attempt, dialog, field, h, replace, toast } from "./page.js";
+import { KINDS, all, container, json } from "./api.js";
+import { address, markTree } from "./app.js";
+import { attempt, dialog, field, h, problemLine, replace, toast } from "./page.js";
 
 const tree = document.getElementById("tree");
 
@@ -13,7 +13,7 @@ export async function showTree() {
   const branches = await Promise.all(databases.map(async ({ id }) => {
     const containers = await all(["dbs", id, "colls"], "DocumentCollections");
     containers.sort((a, b) => a.id.localeCompare(b.id));
-    return branch(id, containers.map((one) => one.id));
+    return branch(id, containers);
   }));
   replace(tree,
     h("div", { class: "tree-head" },
@@ -23,22 +23,47 @@ export async function showTree() {
 }
 
 function branch(db, containers) {
-  const leaves = h("ul", {}, containers.map((name) => h("li", {}, h("a", { href: "#" + address("c", db, name, "items") }, name))));
-  const fold = h("button", {
-    type: "button", "aria-expanded": "true", "aria-label": `Containers of ${db}`,
+  const leaves = h("ul", {}, containers.map((one) => leaf(db, one)));
+  const link = h("a", { href: "#" + address("db", db) }, db);
+  return h("li", {}, h("div", { class: "branch" }, fold(leaves, `Containers of ${db}`, true), link), leaves);
+}
+
+/** A container; what belongs to it is read when it is unfolded. */
+function leaf(db, { id, documents }) {
+  const parts = h("ul", { class: "parts" });
+  const part = (label, ...names) => h("li", {}, h("a", { class: "part", href: "#" + address("c", db, id, ...names) }, label));
+  const fill = async () => {
+    if (documents) { replace(parts, part("Documents", "documents"), part("Scale & Settings", "settings"), part("Time", "time")); markTree(); return; }
+    const scripts = await Promise.all(KINDS.map(async ([kind, label, array]) => {
+      const found = await all([...container(db, id), kind], array).catch(() => []);
+      return found.length > 0 && h("li", {}, h("span", { class: "muted small" }, label), h("ul", {}, found.map((one) => part(one.id, "scripts", kind, one.id))));
+    }));
+    replace(parts, part("Items", "items"), part("Query", "query"), part("Scale & Settings", "settings"), part("Time", "time"), part("Scripts", "scripts"), scripts);
+    markTree();
+  };
+  const link = h("a", { href: "#" + address("c", db, id, documents ? "documents" : "items") }, id, documents && h("span", { class: "kind" }, "MongoDB"));
+  return h("li", {}, h("div", { class: "branch" }, fold(parts, `Parts of ${id}`, false, () => attempt(fill)), link), parts);
+}
+
+/** A button that folds and unfolds a list. */
+function fold(list, label, open, opened = () => {}) {
+  list.hidden = !open;
+  const button = h("button", {
+    type: "button", "aria-expanded": String(open), "aria-label": label,
     onclick: () => {
-      leaves.hidden = !leaves.hidden;
-      fold.setAttribute("aria-expanded", String(!leaves.hidden));
-      fold.textContent = leaves.hidden ? "▸" : "▾";
+      list.hidden = !list.hidden;
+      button.setAttribute("aria-expanded", String(!list.hidden));
+      button.textContent = list.hidden ? "▸" : "▾";
+      if (!list.hidden) opened();
     },
-  }, "▾");
-  return h("li", {}, h("div", { class: "branch" }, fold, h("a", { href: "#" + address("db", db) }, db)), leaves);
+  }, open ? "▾" : "▸");
+  return button;
 }
 
 /** Asks for a name and makes a database. */
 export function newDatabase() {
   return dialog("New database", (body, close) => {
-    const name = h("input", { required: true, maxlength: "255", autocomplete: "off" });
+    const name = h("input", { required: true, maxlength: "255", autocomplete: "off" }), problem = problemLine();
     body.append(h("form", {
       onsubmit: (event) => {
         event.preventDefault();
@@ -48,9 +73,9 @@ export function newDatabase() {
           toast(`${name.value} is there.`);
           await showTree();
           location.hash = address("db", name.value);
-        });
+        }, problem);
       },
-    }, field("Name", name), actions(close, "Create")));
+    }, field("Name", name), problem, actions(close, "Create")));
   });
 }
 
@@ -80,7 +105,8 @@ export async function newContainer(inDatabase) {
       await showTree();
       location.hash = address("c", db.value, name.value, "items");
     };
-    body.append(h("form", { onsubmit: (event) => { event.preventDefault(); attempt(make); } },
+    const problem = problemLine();
+    body.append(h("form", { onsubmit: (event) => { event.preventDefault(); attempt(make, problem); } },
       h("datalist", { id: "known-databases" }, databases.map((one) => h("option", { value: one.id }))),
       field("Database", db, "A new name makes a new database."),
       field("Container", name),
@@ -88,7 +114,7 @@ export async function newContainer(inDatabase) {
       field("Unique key", unique, "Paths whose values together are unique within a partition key. Optional."),
       field("Throughput (RU/s)", rate, "Empty: as the database, or unmetered."),
       h("div", { class: "row" }, field("Time to live", ttl), field("Seconds", secs)),
-      actions(close, "Create")));
+      problem, actions(close, "Create")));
   });
 }
 

@@ -20,6 +20,7 @@ mod raw;
 mod report;
 mod sign;
 mod steady;
+mod timeline;
 
 use std::process::ExitCode;
 
@@ -31,7 +32,7 @@ use crate::report::Report;
 type Scenario = fn(&Options, &mut Report) -> Result<()>;
 
 /// The scenarios by name, in the order in which `all` runs them.
-const SCENARIOS: [(&str, Scenario); 11] = [
+const SCENARIOS: [(&str, Scenario); 12] = [
     ("read", steady::read),
     ("create", steady::create),
     ("upsert", steady::upsert),
@@ -41,6 +42,7 @@ const SCENARIOS: [(&str, Scenario); 11] = [
     ("query", query::run),
     ("start", million::start),
     ("ttl-default", million::ttl_default),
+    ("timeline", timeline::run),
     ("churn", churn::run),
     ("crash", crash::run),
 ];

@@ -24,6 +24,7 @@ commands
   query        queries by index, in order, counted, filtered and paged, over 1,000,000 items
   churn        inserts at full rate that expire after 10 s, with readers that look for expired items
   ttl-default  a container with 1,000,000 items: changing its default ttl, and what the next read sees
+  timeline     the same container: how long the question takes what expires when, at first and later
   start        time to ready, empty and after kill -9 with 1,000,000 items; idle memory and CPU
   crash        kill -9 under load, again and again: nothing acknowledged lost, nothing torn
   all          all of these
@@ -37,7 +38,7 @@ options
   --seconds N        a run of a steady load [10]; churn [300]
   --warmup N         seconds before counting [2]
   --rounds N         alternating runs of read and create [2]; crash [100]
-  --items N          items in a steady load [100000]; query, ttl-default and start [1000000]
+  --items N          items in a steady load [100000]; query, ttl-default, timeline and start [1000000]
   --seed N           of random choices [fresh]
   --results FILE     where results are kept [RESULTS.md beside bench's Cargo.toml]
   --dry              keep no results

@@ -5,6 +5,9 @@ import https from "node:https";
 import { randomUUID } from "node:crypto";
 import { after } from "node:test";
 import { CosmosClient } from "@azure/cosmos";
+import { note } from "./operations.mjs";
+
+if (process.env.CALLED) note(process.env.CALLED);
 
 export const port = process.env.ACCOUNT_PORT;
 export const key = process.env.ACCOUNT_KEY;

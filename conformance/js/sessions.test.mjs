@@ -2,7 +2,7 @@
 
 import { before, test } from "node:test";
 import assert from "node:assert/strict";
-import { connect, database, failure } from "./server.mjs";
+import { connect, database } from "./server.mjs";
 
 let db;
 before(async () => {
@@ -34,8 +34,24 @@ test("sessions: one client's token serves another", async () => {
   assert.equal((await item.read({ sessionToken: headers["x-ms-session-token"] })).resource.n, 5);
 });
 
-test("sessions: a weaker consistency is granted, a stronger one refused", async () => {
-  await connect({ consistencyLevel: "Eventual" }).database(db.id).container("sessions").item("3", "a").read();
-  const strong = connect({ consistencyLevel: "Strong" }).database(db.id).container("sessions");
-  assert.equal(await failure(strong.items.query("SELECT * FROM c", { partitionKey: "a" }).fetchAll()), 400);
+test("sessions: two clients that hand on their tokens each read what the other has written", async () => {
+  const clients = [connect({ consistencyLevel: "Session" }), connect({ consistencyLevel: "Session" })];
+  let sessionToken;
+  for (let n = 0; n < 20; n++) {
+    const [writer, reader] = n % 2 ? clients : clients.toReversed();
+    const items = writer.database(db.id).container("sessions").items;
+    sessionToken = (await items.upsert({ id: "4", pk: "a", n }, { sessionToken })).headers["x-ms-session-token"];
+    const item = reader.database(db.id).container("sessions").item("4", "a");
+    assert.equal((await item.read({ sessionToken })).resource.n, n);
+  }
 });
+
+for (const consistencyLevel of ["Strong", "BoundedStaleness", "Session", "ConsistentPrefix", "Eventual"]) {
+  test(`sessions: ${consistencyLevel} is granted, and shows another client's write at once`, async () => {
+    const reader = connect({ consistencyLevel }).database(db.id).container("sessions");
+    await db.container("sessions").items.upsert({ id: "5", pk: "a", level: consistencyLevel });
+    assert.equal((await reader.item("5", "a").read()).resource.level, consistencyLevel);
+    const { resources } = await reader.items.query("SELECT VALUE c.level FROM c WHERE c.id = '5'", { partitionKey: "a" }).fetchAll();
+    assert.deepEqual(resources, [consistencyLevel]);
+  });
+}

@@ -1,7 +1,7 @@
 //! `GET /`: what SDKs read first, and where they learn the address that all later requests go to.
 //!
-//! The address is the one the client used (its `Host`), so that it works behind address translation, in containers and behind
-//! proxies. The account's id must not be `localhost`: the JavaScript SDK would ask for this document before each operation.
+//! The address is the one the client used (its `Host`, or what a proxy says that was), so that it works behind address translation,
+//! in containers and behind proxies. The account's id must not be `localhost`: the JavaScript SDK would ask for this document before each operation.
 
 use http::StatusCode;
 use serde_json::json;
@@ -33,7 +33,8 @@ pub(crate) fn read(call: &Call<'_>) -> Result<Answer> {
         _ if call.peer.secure => "https",
         _ => "http",
     };
-    let endpoint = format!("{scheme}://{}/", call.host);
+    let host = headers::text(call.headers, &headers::FORWARDED_HOST)?.unwrap_or(call.host);
+    let endpoint = format!("{scheme}://{host}/");
     let locations = json!([{"name": REGION, "databaseAccountEndpoint": endpoint}]);
     let document = json!({
         "_self": "",

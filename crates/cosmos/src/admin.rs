@@ -2,7 +2,7 @@
 //!
 //! | route | answer |
 //! |---|---|
-//! | `GET /metrics` | counters and gauges for Prometheus |
+//! | `GET /metrics` | counters and gauges for Prometheus ([`metrics`]) |
 //! | `GET /_admin/clock` | `{"mode": "system" or "virtual", "now": unix seconds, "frozen": bool}` |
 //! | `POST /_admin/clock` | moves a virtual clock: `{"advance": secs}`, `{"set": unix seconds}`, `{"freeze": bool}`, or several of them |
 //! | `GET /_admin/ttl` | how far the purge is behind, container by container |
@@ -21,20 +21,18 @@
 //! read-only key may read. `/metrics` alone is open to this machine while the account has the well-known key. `/_health` and
 //! `/_ready` are open to all: a supervisor has no key, and they tell nothing.
 
+pub(crate) mod metrics;
 pub(crate) mod status;
 pub(crate) mod timeline;
 
-use bytes::Bytes;
 use db::TtlLag;
-use http::{HeaderValue, StatusCode};
+use http::StatusCode;
 use model::clock::{Timestamp, VirtualClock};
 use serde_json::{Value, json};
 
-use crate::FrontEnd;
 use crate::answer::Answer;
 use crate::call::Call;
 use crate::error::{Failure, Result};
-use crate::metrics::{counter, gauge};
 
 /// The last second of the year 9999: no date of the wire can be later.
 const LATEST: u64 = 253_402_300_799;
@@ -112,93 +110,6 @@ pub(crate) async fn split(call: &mut Call<'_>) -> Result<Answer> {
     let children = call.db.split(text("database")?, text("container")?, number).await?;
     let children: Vec<String> = children.iter().map(u32::to_string).collect();
     Ok(Answer::json(StatusCode::OK, &json!({"parent": number.to_string(), "children": children})))
-}
-
-/// `GET /metrics`
-pub(crate) async fn metrics(front_end: &FrontEnd, call: &Call<'_>) -> Result<Answer> {
-    let lags = call.db.lag().await?;
-    let mut text = String::with_capacity(8 * 1024);
-    write_metrics(front_end, call, &lags, &mut text).expect("writing to memory cannot fail");
-    let mut answer = Answer::empty(StatusCode::OK);
-    let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
-    answer.headers.insert(http::header::CONTENT_TYPE, kind);
-    answer.body = Bytes::from(text);
-    Ok(answer)
-}
-
-fn write_metrics(
-    front_end: &FrontEnd,
-    call: &Call<'_>,
-    lags: &[TtlLag],
-    out: &mut String,
-) -> std::fmt::Result {
-    use std::fmt::Write;
-
-    front_end.metrics.write(out)?;
-    let stats = call.db.engine_stats();
-    gauge(
-        out,
-        "sidereal_now_seconds",
-        "The second it is, on the clock that TTL goes by.",
-        call.db.now(),
-    )?;
-    gauge(out, "sidereal_storage_bytes", "Bytes on disk, journals included.", stats.disk_bytes)?;
-    gauge(out, "sidereal_storage_journal_bytes", "Bytes of journals.", stats.journal_bytes)?;
-    counter(out, "sidereal_storage_commits_total", "Batches committed.", stats.commits)?;
-    counter(out, "sidereal_storage_syncs_total", "Syncs that made them durable.", stats.syncs)?;
-    for (name, kind, help, value) in [
-        (
-            "sidereal_ttl_items_behind",
-            "gauge",
-            "Expired items still in storage.",
-            (|lag| lag.items as f64) as fn(&TtlLag) -> f64,
-        ),
-        (
-            "sidereal_ttl_seconds_behind",
-            "gauge",
-            "Seconds since the oldest of them expired.",
-            |lag| lag.secs as f64,
-        ),
-        ("sidereal_ttl_purged_total", "counter", "Expired items removed from storage.", |lag| {
-            lag.purged as f64
-        }),
-        ("sidereal_ttl_charge_total", "counter", "Request units that the purge has used.", |lag| {
-            lag.charge
-        }),
-    ] {
-        writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}")?;
-        for lag in lags {
-            let (database, container) = (label(&lag.database), label(&lag.container));
-            writeln!(
-                out,
-                r#"{name}{{database="{database}",container="{container}"}} {}"#,
-                value(lag)
-            )?;
-        }
-    }
-    let name = "sidereal_index_progress_percent";
-    writeln!(
-        out,
-        "# HELP {name} How much of the index follows the policy in force, while it is rebuilt.\n# TYPE {name} gauge"
-    )?;
-    for database in call.db.databases() {
-        for container in call.db.containers(&database.id).unwrap_or_default() {
-            let (progress, labels) =
-                (container.index_progress(), (label(&database.id), label(container.id())));
-            if progress < 100 {
-                writeln!(
-                    out,
-                    r#"{name}{{database="{}",container="{}"}} {progress}"#,
-                    labels.0, labels.1
-                )?;
-            }
-        }
-    }
-    Ok(())
-}
-
-fn label(text: &str) -> String {
-    text.replace('\\', r"\\").replace('"', r#"\""#).replace('\n', r"\n")
 }
 
 fn clock(call: &Call<'_>) -> Value {

@@ -256,7 +256,8 @@ impl Call<'_> {
         }
     }
 
-    /// The level that the request asks for: the account's, or a weaker one.
+    /// The level that the request asks for. Where the service refuses one that is stronger than the account's, each is granted
+    /// here: a read takes the newest snapshot, which holds every write that was acknowledged before it.
     fn consistency(&self) -> Result<Consistency> {
         let Some(level) = self.text(&headers::CONSISTENCY_LEVEL)? else {
             return Ok(Consistency::Session);
@@ -264,13 +265,9 @@ impl Call<'_> {
         let is = |name: &str| level.eq_ignore_ascii_case(name);
         if is("Session") {
             Ok(Consistency::Session)
-        } else if is("Eventual") || is("ConsistentPrefix") {
-            Ok(Consistency::Weaker)
-        } else if is("Strong") || is("BoundedStaleness") {
-            Err(Failure::bad_request(format!(
-                "ConsistencyLevel {level} specified in the request is invalid when service is configured with consistency \
-                 level Session. Ensure the request consistency level is not stronger than the service consistency level."
-            )))
+        } else if ["Strong", "BoundedStaleness", "ConsistentPrefix", "Eventual"].into_iter().any(is)
+        {
+            Ok(Consistency::Other)
         } else {
             Err(Failure::bad_header(headers::CONSISTENCY_LEVEL.as_str(), level))
         }
@@ -300,11 +297,11 @@ impl Call<'_> {
     }
 }
 
-/// Which reads have to have seen the client's own writes.
+/// Whether the session token counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Consistency {
     Session,
-    Weaker,
+    Other,
 }
 
 /// The maximum and the percentage that the autoscale header names.

@@ -16,14 +16,24 @@ use crate::query;
 
 /// A page of rows as an answer.
 pub(crate) fn answer(parent: impl Display, array: &str, rows: &[Bytes]) -> Answer {
-    let size: usize = rows.iter().map(|row| row.len() + 1).sum();
-    let mut body = Vec::with_capacity(size + 96);
+    let size = rows.iter().map(|row| row.len()).sum();
+    written(parent, array, (rows, size), |row, body| body.extend_from_slice(row))
+}
+
+/// A page of what `write` makes rows of, which will take about so many bytes.
+pub(crate) fn written<T>(
+    parent: impl Display,
+    array: &str,
+    (rows, size): (&[T], usize),
+    write: impl Fn(&T, &mut Vec<u8>),
+) -> Answer {
+    let mut body = Vec::with_capacity(size + rows.len() + 96);
     write!(body, r#"{{"_rid":"{parent}","{array}":["#).expect("writing to memory cannot fail");
     for (place, row) in rows.iter().enumerate() {
         if place > 0 {
             body.push(b',');
         }
-        body.extend_from_slice(row);
+        write(row, &mut body);
     }
     write!(body, r#"],"_count":{}}}"#, rows.len()).expect("writing to memory cannot fail");
     let mut answer = Answer::bytes(StatusCode::OK, Bytes::from(body));

@@ -1,19 +1,8 @@
 //! Every route by every kind of token: the table says who may, and the whole front end is asked.
 
-use std::sync::Arc;
-
-use bytes::Bytes;
-use db::Db;
-use http::{HeaderValue, Request};
-use http_body_util::{BodyExt, Full};
-use model::clock::{Clock, Timestamp, VirtualClock};
 use serde_json::{Value, json};
-use storage::memory::Memory;
 
-use crate::auth::{Keys, WELL_KNOWN_KEY};
-use crate::date::HttpDate;
-use crate::script_tests::signature;
-use crate::{FrontEnd, Options, Peer};
+use crate::testing::Server;
 
 /// Letters: does the token's holder get in? In the order of [`TOKENS`]. A request that gets in may still fail for other reasons.
 const TABLE: &str = "\
@@ -62,6 +51,8 @@ DELETE dbs/d/colls/c/docs/1 other-pk                   +   .     .       .     +
 POST   dbs/d/colls/c/operations/partitionkeydelete pk  +   .     +       .     .     .      .     .    .
 POST   dbs/d/colls/c/operations/partitionkeydelete other-pk  +   .     .       .     .     .      .     .    .
 GET    dbs/d/colls/c/conflicts pk                      +   +     +       +     .     .      .     .    .
+POST   dbs/d/colls/c/conflicts query pk                +   +     +       +     .     .      .     .    .
+GET    dbs/d/colls/c/conflicts/x pk                    +   +     +       +     .     .      .     .    .
 DELETE dbs/d/colls/c/conflicts/x pk                    +   .     +       .     .     .      .     .    .
 GET    dbs/d/colls/c/sprocs                            +   +     +       +     .     .      .     .    .
 POST   dbs/d/colls/c/sprocs query                      +   +     +       +     .     .      .     .    .
@@ -73,18 +64,25 @@ POST   dbs/d/colls/c/sprocs/s pk                       +   .     +       .     .
 POST   dbs/d/colls/c/sprocs/s other-pk                 +   .     .       .     .     .      +     .    .
 POST   dbs/d/colls/c/sprocs/x pk                       +   .     +       .     .     .      .     .    .
 GET    dbs/d/colls/c/triggers                          +   +     +       +     .     .      .     .    .
+POST   dbs/d/colls/c/triggers query                    +   +     +       +     .     .      .     .    .
+GET    dbs/d/colls/c/triggers/t                        +   +     +       +     .     .      .     .    .
 POST   dbs/d/colls/c/triggers                          +   .     .       .     .     .      .     .    .
 PUT    dbs/d/colls/c/triggers/t                        +   .     .       .     .     .      .     .    .
 DELETE dbs/d/colls/c/triggers/t                        +   .     .       .     .     .      .     .    .
+GET    dbs/d/colls/c/udfs                              +   +     +       +     .     .      .     .    .
+POST   dbs/d/colls/c/udfs query                        +   +     +       +     .     .      .     .    .
 GET    dbs/d/colls/c/udfs/u                            +   +     +       +     .     .      .     .    .
+PUT    dbs/d/colls/c/udfs/u                            +   .     .       .     .     .      .     .    .
 POST   dbs/d/colls/c/udfs                              +   .     .       .     .     .      .     .    .
 DELETE dbs/d/colls/c/udfs/u                            +   .     .       .     .     .      .     .    .
 GET    dbs/d/users                                     .   .     .       .     .     .      .     .    .
+POST   dbs/d/users query                               .   .     .       .     .     .      .     .    .
 POST   dbs/d/users                                     .   .     .       .     .     .      .     .    .
 GET    dbs/d/users/u                                   .   .     .       .     .     .      .     .    .
 PUT    dbs/d/users/u                                   .   .     .       .     .     .      .     .    .
 DELETE dbs/d/users/u                                   .   .     .       .     .     .      .     .    .
 GET    dbs/d/users/u/permissions                       .   .     .       .     .     .      .     .    .
+POST   dbs/d/users/u/permissions query                 .   .     .       .     .     .      .     .    .
 POST   dbs/d/users/u/permissions                       .   .     .       .     .     .      .     .    .
 GET    dbs/d/users/u/permissions/all                   .   .     .       .     .     .      .     .    .
 PUT    dbs/d/users/u/permissions/all                   .   .     .       .     .     .      .     .    .
@@ -92,14 +90,36 @@ DELETE dbs/d/users/u/permissions/all                   .   .     .       .     .
 GET    dbs/d/clientencryptionkeys                      .   .     .       .     .     .      .     .    .
 POST   dbs/d/clientencryptionkeys                      .   .     .       .     .     .      .     .    .
 GET    dbs/d/clientencryptionkeys/k                    .   .     .       .     .     .      .     .    .
+PUT    dbs/d/clientencryptionkeys/k                    .   .     .       .     .     .      .     .    .
+DELETE dbs/d/clientencryptionkeys/k                    .   .     .       .     .     .      .     .    .
+GET    dbs/d/udts                                      .   .     .       .     .     .      .     .    .
+POST   dbs/d/udts                                      .   .     .       .     .     .      .     .    .
+GET    dbs/d/udts/x                                    .   .     .       .     .     .      .     .    .
+POST   dbs/d/udts/x                                    .   .     .       .     .     .      .     .    .
+PUT    dbs/d/udts/x                                    .   .     .       .     .     .      .     .    .
+DELETE dbs/d/udts/x                                    .   .     .       .     .     .      .     .    .
+GET    dbs/d/colls/c/schemas                           .   .     .       .     .     .      .     .    .
+POST   dbs/d/colls/c/schemas                           .   .     .       .     .     .      .     .    .
+GET    dbs/d/colls/c/schemas/x                         .   .     .       .     .     .      .     .    .
+POST   dbs/d/colls/c/schemas/x                         .   .     .       .     .     .      .     .    .
+PUT    dbs/d/colls/c/schemas/x                         .   .     .       .     .     .      .     .    .
+DELETE dbs/d/colls/c/schemas/x                         .   .     .       .     .     .      .     .    .
 GET    offers                                          .   .     .       .     .     .      .     .    .
 POST   offers query                                    .   .     .       .     .     .      .     .    .
+GET    offers/x                                        .   .     .       .     .     .      .     .    .
 PUT    offers/x                                        .   .     .       .     .     .      .     .    .
 GET    metrics                                         .   .     .       .     .     .      .     .    .
 GET    _admin/clock                                    .   .     .       .     .     .      .     .    .
 POST   _admin/clock                                    .   .     .       .     .     .      .     .    .
 GET    _admin/ttl                                      .   .     .       .     .     .      .     .    .
 POST   _admin/purge                                    .   .     .       .     .     .      .     .    .
+POST   _admin/split                                    .   .     .       .     .     .      .     .    .
+GET    _admin/status                                   .   .     .       .     .     .      .     .    .
+GET    _admin/history                                  .   .     .       .     .     .      .     .    .
+GET    _admin/ttl/dbs/d/colls/c                        .   .     .       .     .     .      .     .    .
+GET    _admin/explain/dbs/d/colls/c/docs               .   .     .       .     .     .      .     .    .
+GET    _admin/explain/dbs/d/colls/c/docs/1             .   .     .       .     .     .      .     .    .
+GET    addresses                                       +   +     +       +     +     +      +     +    .
 GET    dbs/d/colls/c/docs/1/attachments pk             .   .     .       .     .     .      .     .    .
 GET    nonsense                                        .   .     .       .     .     .      .     .    .
 ";
@@ -116,88 +136,32 @@ const TOKENS: [(&str, &str, &str, Option<&str>); 9] = [
     ("gone", "All", "dbs/d/colls/c", Some(r#"["gone"]"#)),
 ];
 
-struct Server {
-    runtime: tokio::runtime::Runtime,
-    clock: Arc<VirtualClock>,
-    front_end: FrontEnd,
-}
-
-impl Server {
-    fn new() -> Self {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let clock = Arc::new(VirtualClock::frozen(Timestamp(1_700_000_000)));
-        let open = Db::open(Arc::new(Memory::new()), clock.clone(), db::Options::default());
-        let db = runtime.block_on(open).unwrap();
-        let keys = Keys::new(WELL_KNOWN_KEY).unwrap();
-        let front_end = FrontEnd::new(db, keys, clock.clone(), Options::default());
-        Self { runtime, clock, front_end }
+/// Everything that the table speaks of, and the tokens.
+fn fill(server: &Server) -> Vec<String> {
+    server.create("dbs", &json!({"id": "d"}));
+    for id in ["c", "other"] {
+        let key = json!({"paths": ["/pk"], "version": 2});
+        server.create("dbs/d/colls", &json!({"id": id, "partitionKey": key}));
     }
-
-    /// Status and body; signed with the account's key unless there is a token.
-    fn send(
-        &self,
-        (method, path): (&str, &str),
-        headers: &[(&'static str, &str)],
-        body: Value,
-        token: Option<&str>,
-    ) -> (u16, Value) {
-        let date = HttpDate(self.clock.now()).to_string();
-        let authorization = match token {
-            Some(token) => token.to_owned(),
-            None => signature(WELL_KNOWN_KEY, method, path, &date),
-        };
-        let mut request = Request::builder().method(method).uri(format!("/{path}"));
-        let fixed = [
-            ("x-ms-date", &*date),
-            ("x-ms-version", "2020-07-15"),
-            ("authorization", &authorization),
-        ];
-        for (name, value) in fixed.iter().chain(headers) {
-            request = request.header(*name, HeaderValue::from_str(value).unwrap());
-        }
-        let body = if body.is_null() { Bytes::new() } else { body.to_string().into() };
-        let request = request.body(Full::new(body)).unwrap();
-        let peer = Peer { secure: true, local: false };
-        self.runtime.block_on(async {
-            let (head, body) = self.front_end.answer(request, peer).await.into_parts();
-            let body = body.collect().await.unwrap().to_bytes();
-            (head.status.as_u16(), serde_json::from_slice(&body).unwrap_or_default())
-        })
+    for (id, key) in [("1", "a"), ("2", "a"), ("1", "b")] {
+        server.create("dbs/d/colls/c/docs", &json!({"id": id, "pk": key}));
     }
-
-    fn create(&self, path: &str, body: Value) -> Value {
-        let (status, answer) = self.send(("POST", path), &[], body, None);
-        assert_eq!(status, 201, "{path}: {answer}");
-        answer
-    }
-
-    /// Everything that the table speaks of, and the tokens.
-    fn fill(&self) -> Vec<String> {
-        self.create("dbs", json!({"id": "d"}));
-        for id in ["c", "other"] {
-            let key = json!({"paths": ["/pk"], "version": 2});
-            self.create("dbs/d/colls", json!({"id": id, "partitionKey": key}));
-        }
-        for (id, key) in [("1", "a"), ("2", "a"), ("1", "b")] {
-            self.create("dbs/d/colls/c/docs", json!({"id": id, "pk": key}));
-        }
-        let body = "function() {}";
-        self.create("dbs/d/colls/c/sprocs", json!({"id": "s", "body": body}));
-        self.create("dbs/d/colls/c/udfs", json!({"id": "u", "body": body}));
-        self.create("dbs/d/users", json!({"id": "u"}));
-        let tokens = TOKENS.iter().map(|(id, mode, resource, key)| {
-            let key: Value = key.map_or(Value::Null, |key| serde_json::from_str(key).unwrap());
-            // A user has one permission a resource, so each has a user of its own.
-            self.create("dbs/d/users", json!({"id": id}));
-            let permission = json!({"id": id, "permissionMode": mode, "resource": resource, "resourcePartitionKey": key});
-            let answer = self.create(&format!("dbs/d/users/{id}/permissions"), permission);
-            answer["_token"].as_str().unwrap().to_owned()
-        });
-        let tokens = tokens.collect();
-        let gone = ("DELETE", "dbs/d/users/gone/permissions/gone");
-        assert_eq!(self.send(gone, &[], Value::Null, None).0, 204);
-        tokens
-    }
+    let body = "function() {}";
+    server.create("dbs/d/colls/c/sprocs", &json!({"id": "s", "body": body}));
+    server.create("dbs/d/colls/c/udfs", &json!({"id": "u", "body": body}));
+    server.create("dbs/d/users", &json!({"id": "u"}));
+    let tokens = TOKENS.iter().map(|(id, mode, resource, key)| {
+        let key: Value = key.map_or(Value::Null, |key| serde_json::from_str(key).unwrap());
+        // A user has one permission a resource, so each has a user of its own.
+        server.create("dbs/d/users", &json!({"id": id}));
+        let permission = json!({"id": id, "permissionMode": mode, "resource": resource, "resourcePartitionKey": key});
+        let answer = server.create(&format!("dbs/d/users/{id}/permissions"), &permission);
+        answer.body["_token"].as_str().unwrap().to_owned()
+    });
+    let tokens = tokens.collect();
+    let gone = ("DELETE", "dbs/d/users/gone/permissions/gone");
+    assert_eq!(server.send(gone, &[], &Value::Null, None).status, 204);
+    tokens
 }
 
 /// The headers and body that the words after a path stand for.
@@ -247,7 +211,7 @@ fn every_route_by_every_token() {
     for (column, title) in titles.iter().enumerate() {
         // A store of its own for each: writes that get in change it.
         let server = Server::new();
-        let tokens = server.fill();
+        let tokens = fill(&server);
         for line in lines.clone() {
             let is_mark = |word: &&str| ["+", "."].contains(word);
             let words: Vec<&str> = line.split_whitespace().filter(|word| !is_mark(word)).collect();
@@ -258,29 +222,61 @@ fn every_route_by_every_token() {
             };
             let (headers, body) = meaning(rest);
             let body = if ["GET", "HEAD"].contains(&words[0]) { Value::Null } else { body };
-            let (status, answer) =
-                server.send((words[0], path), &headers, body, Some(&tokens[column]));
-            let mark = if matches!(status, 401 | 403) { "." } else { "+" };
+            let sent = server.send((words[0], path), &headers, &body, Some(&tokens[column]));
+            let mark = if matches!(sent.status, 401 | 403) { "." } else { "+" };
             if mark != marks[column] {
-                wrong.push(format!("{title}: {}: {status} {answer}", words.join(" ")));
+                wrong.push(format!("{title}: {}: {} {}", words.join(" "), sent.status, sent.body));
             }
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// A new route has to be in the table: the arms of the route table are read from its source.
+#[test]
+fn no_route_is_missing() {
+    let source = include_str!("routes.rs");
+    let (_, source) = source.split_once("match (call.method").unwrap();
+    let (source, _) = source.split_once("fn is_route").unwrap();
+    let rows: Vec<(&str, Vec<&str>)> = TABLE
+        .lines()
+        .skip(1)
+        .filter_map(|line| line.split_once(char::is_whitespace))
+        .map(|(verb, rest)| (verb, rest.split_whitespace().next().unwrap_or("")))
+        .map(|(verb, path)| (verb, path.split('/').filter(|part| *part != "+").collect()))
+        .collect();
+    let mut routes = 0;
+    for arm in source.lines().filter_map(|line| line.trim().strip_prefix("(\"")) {
+        let (verbs, path) = arm.split_once(", [").unwrap();
+        let path = path.split_once("])").unwrap().0;
+        let parts: Vec<&str> = path.split(", ").filter(|part| !part.is_empty()).collect();
+        for verb in verbs.split(" | ").map(|verb| verb.trim_matches('"')) {
+            let fits = |(row_verb, row): &(&str, Vec<&str>)| {
+                let same = |(part, word): (&&str, &&str)| {
+                    part.strip_prefix('"').is_none_or(|part| part.strip_suffix('"') == Some(*word))
+                };
+                *row_verb == verb && row.len() == parts.len() && parts.iter().zip(row).all(same)
+            };
+            assert!(rows.iter().any(fits), "{verb} {path} is not in the table");
+            routes += 1;
+        }
+    }
+    assert!(routes > 60, "only {routes} routes were found");
+}
+
 /// A permission reaches the container that it was written for, not the next one of that name; and its end is the end of its tokens.
 #[test]
 fn grants_end_with_what_they_are_about() {
     let server = Server::new();
-    let tokens = server.fill();
-    let read = |token: &str| server.send(("GET", "dbs/d/colls/c"), &[], Value::Null, Some(token)).0;
+    let tokens = fill(&server);
+    let read =
+        |token: &str| server.send(("GET", "dbs/d/colls/c"), &[], &Value::Null, Some(token)).status;
     assert_eq!(read(&tokens[0]), 200);
 
     // The permission becomes another: so does what its tokens can do.
     let weaker = json!({"id": "all", "permissionMode": "Read", "resource": "dbs/d/colls/other"});
-    let (status, _) = server.send(("PUT", "dbs/d/users/all/permissions/all"), &[], weaker, None);
-    assert_eq!((status, read(&tokens[0])), (200, 403));
+    let sent = server.send(("PUT", "dbs/d/users/all/permissions/all"), &[], &weaker, None);
+    assert_eq!((sent.status, read(&tokens[0])), (200, 403));
 
     // The token ends at its time.
     server.clock.advance(3_599);
@@ -291,19 +287,19 @@ fn grants_end_with_what_they_are_about() {
     // A container that is made anew is another.
     let permission = |id: &str| {
         let path = format!("dbs/d/users/{id}/permissions/{id}");
-        let (status, answer) = server.send(("GET", &path), &[], Value::Null, None);
-        (status, answer["_token"].as_str().unwrap_or_default().to_owned())
+        let sent = server.send(("GET", &path), &[], &Value::Null, None);
+        (sent.status, sent.body["_token"].as_str().unwrap_or_default().to_owned())
     };
     let (_, fresh) = permission("read");
     assert_eq!(read(&fresh), 200);
-    server.send(("DELETE", "dbs/d/colls/c"), &[], Value::Null, None);
+    server.send(("DELETE", "dbs/d/colls/c"), &[], &Value::Null, None);
     server.create(
         "dbs/d/colls",
-        json!({"id": "c", "partitionKey": {"paths": ["/pk"], "version": 2}}),
+        &json!({"id": "c", "partitionKey": {"paths": ["/pk"], "version": 2}}),
     );
     assert_eq!(read(&fresh), 403);
 
     // Users take their permissions with them.
-    server.send(("DELETE", "dbs/d/users/read"), &[], Value::Null, None);
+    server.send(("DELETE", "dbs/d/users/read"), &[], &Value::Null, None);
     assert_eq!(permission("read").0, 404);
 }

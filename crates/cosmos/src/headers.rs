@@ -32,6 +32,7 @@ names! {
     CROSS_PARTITION = "x-ms-documentdb-query-enablecrosspartition";
     END_EPK = "x-ms-end-epk";
     EXPIRY_SECONDS = "x-ms-documentdb-expiry-seconds";
+    FORWARDED_HOST = "x-forwarded-host";
     FORWARDED_PROTO = "x-forwarded-proto";
     GATEWAY_VERSION = "x-ms-gatewayversion";
     INDEXING_DIRECTIVE = "x-ms-indexing-directive";

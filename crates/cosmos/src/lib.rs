@@ -16,6 +16,8 @@ mod binary_json;
 mod body;
 mod call;
 mod changes;
+#[cfg(test)]
+mod charge_tests;
 mod containers;
 mod cors;
 mod databases;
@@ -43,6 +45,8 @@ mod routes;
 #[cfg(test)]
 mod script_tests;
 mod sprocs;
+#[cfg(test)]
+mod testing;
 mod tokens;
 
 use std::future::Future;
@@ -148,7 +152,7 @@ impl FrontEnd {
         let decoded = Decoded::new(path)?;
         let Some(segments) = decoded.segments() else { return Err(absent::unknown_route(path)) };
         let parts = segments.as_slice();
-        if let Some(answer) = routes::open(self, parts) {
+        if let Some(answer) = routes::open(self, head, parts) {
             return Ok(answer);
         }
         let grant = match self.authorize(head, parts, peer) {

@@ -32,6 +32,9 @@ const FILES: &[(&str, &str, &[u8])] = &files! {
     "code.js": SCRIPT,
     "tree.js": SCRIPT,
     "items.js": SCRIPT,
+    "documents.js": SCRIPT,
+    "list.js": SCRIPT,
+    "lines.js": SCRIPT,
     "query.js": SCRIPT,
     "scripts.js": SCRIPT,
     "settings.js": SCRIPT,
@@ -61,6 +64,28 @@ pub(crate) fn file(path: &[&str]) -> Option<Answer> {
         answer.headers.insert(name, HeaderValue::from_static(value));
     }
     Some(answer)
+}
+
+/// Whether a person has opened the server's address in a browser: clients of the wire sign, and ask for no page.
+pub(crate) fn is_visit(head: &http::request::Parts) -> bool {
+    let accepts = |accept: &HeaderValue| accept.to_str().is_ok_and(|all| all.contains("text/html"));
+    head.method == http::Method::GET
+        && !head.headers.contains_key(header::AUTHORIZATION)
+        && head.headers.get(header::ACCEPT).is_some_and(accepts)
+}
+
+/// Sends a browser to the portal.
+pub(crate) fn redirect() -> Answer {
+    let mut answer = Answer::empty(StatusCode::FOUND);
+    for (name, value) in [
+        (header::LOCATION, "/_explorer/"),
+        // The same address is the account for others.
+        (header::VARY, "accept, authorization"),
+        (header::CACHE_CONTROL, "no-store"),
+    ] {
+        answer.headers.insert(name, HeaderValue::from_static(value));
+    }
+    answer
 }
 
 #[cfg(test)]

@@ -66,7 +66,7 @@ pub(crate) async fn route(
         ("GET", ["offers", rid]) => offers::read(call, rid),
         ("PUT", ["offers", rid]) => Box::pin(offers::replace(call, rid)).await,
 
-        ("GET", ["metrics"]) => Box::pin(admin::metrics(front_end, call)).await,
+        ("GET", ["metrics"]) => Box::pin(admin::metrics::read(front_end, call)).await,
         ("GET", ["_admin", "clock"]) => admin::read_clock(call),
         ("POST", ["_admin", "clock"]) => Box::pin(admin::move_clock(call)).await,
         ("GET", ["_admin", "ttl"]) => Box::pin(admin::ttl(call)).await,
@@ -186,11 +186,16 @@ pub(crate) fn is_operator(parts: &[&str]) -> bool {
     matches!(parts, ["metrics"] | ["_admin", ..])
 }
 
-/// What is open to everybody: whether the server lives, whether it takes requests, and the certificate to trust (at the address
+/// What is open to everybody: whether the server lives, whether it takes requests, the portal's files, and the certificate to trust (at the address
 /// where scripts written for the emulator fetch it). A supervisor has no key, and these tell nothing.
-pub(crate) fn open(front_end: &FrontEnd, parts: &[&str]) -> Option<Answer> {
+pub(crate) fn open(
+    front_end: &FrontEnd,
+    head: &http::request::Parts,
+    parts: &[&str],
+) -> Option<Answer> {
     let stopping = front_end.stopping.load(Ordering::Relaxed);
     let status = match (parts, stopping) {
+        ([], _) if portal::is_visit(head) => return Some(portal::redirect()),
         (["_health"], _) | (["_ready"], false) => StatusCode::OK,
         (["_ready"], true) => StatusCode::SERVICE_UNAVAILABLE,
         (["_explorer", file @ ..], _) if let Some(answer) = portal::file(file) => {

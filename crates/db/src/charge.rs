@@ -1,7 +1,7 @@
 //! Request units: what operations cost, and the bucket they are paid from.
 //!
-//! Calibrated to the published figures: a point read of 1 KB is 1, of 100 KB 10; an insert of 1 KB with default indexing is
-//! between 5 and 6; a replace removes and inserts.
+//! Calibrated to the published figures: reads and writes follow the service's own table of sizes; an insert of 1 KB with default
+//! indexing is between 5 and 7; a replace removes and inserts. `charge_tests.rs` of the NoSQL front end has them all in one table.
 
 use std::time::Duration;
 
@@ -23,12 +23,14 @@ pub const CATALOG: RequestCharge = RequestCharge(1.0);
 
 /// A point read of so many bytes.
 pub(crate) fn read(bytes: usize) -> RequestCharge {
-    RequestCharge(size_factor(bytes))
+    RequestCharge(by_size(bytes, |published| published.read))
 }
 
 /// An insert or a delete.
 pub(crate) fn write(bytes: usize, terms: usize) -> RequestCharge {
-    RequestCharge(4.9 * size_factor(bytes) + 0.05 * terms as f64)
+    // The published write is of an item with hardly anything to index: one term.
+    let terms = terms as f64 - 1.0;
+    RequestCharge(by_size(bytes, |published| published.write) + 0.05 * terms)
 }
 
 /// A page of a list, query or feed: items looked at, their bytes, and index entries read.
@@ -41,10 +43,43 @@ pub(crate) fn feed(changes: usize, bytes: usize) -> RequestCharge {
     RequestCharge(1.0 + 0.015 * changes as f64 + bytes as f64 / 51_200.0)
 }
 
-/// 1 at up to 1 KB, 10 at 100 KB, in a straight line.
-fn size_factor(bytes: usize) -> f64 {
-    let kilobytes = (bytes as f64 / 1024.0).max(1.0);
-    1.0 + (kilobytes - 1.0) * (9.0 / 99.0)
+/// What the service is documented to charge at a size.
+struct Published {
+    kilobytes: f64,
+    read: f64,
+    write: f64,
+}
+
+const fn published(kilobytes: f64, read: f64, write: f64) -> Published {
+    Published { kilobytes, read, write }
+}
+
+const PUBLISHED: [Published; 12] = [
+    published(1.0, 1.0, 4.95),
+    published(2.0, 1.04, 6.29),
+    published(4.0, 1.14, 6.67),
+    published(8.0, 1.33, 7.04),
+    published(16.0, 1.67, 9.52),
+    published(32.0, 2.19, 11.23),
+    published(64.0, 4.76, 22.67),
+    published(128.0, 9.95, 48.19),
+    published(256.0, 20.28, 98.29),
+    published(512.0, 40.95, 184.57),
+    published(1024.0, 145.9, 625.0),
+    published(2048.0, 291.8, 1250.0),
+];
+
+/// The published charge, and between two published sizes what a straight line gives.
+fn by_size(bytes: usize, charge: impl Fn(&Published) -> f64) -> f64 {
+    if bytes <= 1024 {
+        return charge(&PUBLISHED[0]);
+    }
+    let kilobytes = bytes as f64 / 1024.0;
+    let above = PUBLISHED.partition_point(|published| published.kilobytes < kilobytes);
+    let above = above.min(PUBLISHED.len() - 1);
+    let (low, high) = (&PUBLISHED[above - 1], &PUBLISHED[above]);
+    let part = (kilobytes - low.kilobytes) / (high.kilobytes - low.kilobytes);
+    charge(low) + part * (charge(high) - charge(low))
 }
 
 /// Request units as they come in and are spent, for one partition.
@@ -124,11 +159,16 @@ mod tests {
     }
 
     #[test]
-    fn charges_agree_with_published_figures() {
+    fn charges_follow_the_published_sizes() {
         assert_eq!(read(100).0, 1.0);
-        assert_eq!(read(1024).0, 1.0);
-        assert!((read(100 * 1024).0 - 10.0).abs() < 1e-9);
-        assert!((5.0..=7.0).contains(&write(1024, 12).0));
+        for published in &PUBLISHED {
+            let bytes = published.kilobytes as usize * 1024;
+            assert!((read(bytes).0 - published.read).abs() < 1e-9);
+            assert!((write(bytes, 1).0 - published.write).abs() < 1e-9);
+        }
+        // Between them and beyond them it goes on growing.
+        let sizes: Vec<f64> = (1..4_096).map(|kilobytes| read(kilobytes * 1024).0).collect();
+        assert!(sizes.is_sorted_by(|small, large| small < large));
     }
 
     #[test]

@@ -27,6 +27,12 @@ pub(crate) use upkeep::{Upkeep, UpkeepDone};
 pub trait Layout: std::any::Any + Send + Sync + std::fmt::Debug {
     /// What is to be stored beside a document, or why it cannot be stored.
     fn describe(&self, body: &[u8]) -> Result<Description>;
+
+    /// A document for people: JSON in which what JSON has no word for is told.
+    fn show(&self, body: &[u8]) -> Result<Value>;
+
+    /// The names of the documents that a person may mean by an id, written as [`Layout::show`] writes it.
+    fn names(&self, id: &str) -> Vec<Vec<u8>>;
 }
 
 /// Makes a layout from the `documents` part of a container's definition.
@@ -182,7 +188,7 @@ impl PreparedBody {
     }
 }
 
-fn not_documents() -> Error {
+pub(crate) fn not_documents() -> Error {
     Error::Invalid("This container holds JSON items: use it through the NoSQL API.".into())
 }
 

@@ -1,4 +1,8 @@
 //! The change feed, latest version: each living item once, at its last change.
+//!
+//! A page holds the items' stored bytes themselves; whoever writes the answer adds what the wire wants to see with them.
+
+use std::ops::Range;
 
 use bytes::Bytes;
 use model::clock::Timestamp;
@@ -6,7 +10,7 @@ use storage::{Direction, Family, Pair, Snapshot};
 
 use crate::charge::{self, RequestCharge};
 use crate::fan;
-use crate::items::{PAGE_BYTES_MAX, Page, Scope};
+use crate::items::{PAGE_BYTES_MAX, Scope};
 use crate::keys::{Key, PartitionId, ordinal_of, partition_range, position_of};
 use crate::ranges::Target;
 use crate::record::Record;
@@ -35,8 +39,32 @@ pub enum ChangesMode {
     All,
 }
 
-/// How many feed entries are read at a time.
-pub(crate) const CHUNK: usize = 128;
+/// A page of changes.
+#[derive(Clone, Debug, Default)]
+pub struct Changes {
+    /// In the order in which they happened in each partition.
+    pub rows: Vec<Change>,
+    /// Where to go on, quotes included; it is always there.
+    pub etag: String,
+}
+
+/// A change that the feed shows.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// Its number in its partition.
+    pub lsn: u64,
+    /// When it happened.
+    pub ts: Timestamp,
+    /// The item's JSON; of all versions the whole entry, as the wire shows it.
+    pub json: Bytes,
+}
+
+/// How many changes are read at a time, at first and at most.
+const CHUNK_MIN: usize = 64;
+const CHUNK_MAX: usize = 512;
+
+/// A chunk whose items have more bytes than this does not grow.
+const CHUNK_BYTES: usize = 512 << 10;
 
 /// What a feed entry says besides its key.
 pub(crate) struct FeedEntry {
@@ -65,15 +93,14 @@ impl FeedEntry {
 }
 
 impl Db {
-    /// Changed items in the order of their last change in each partition, each with `_lsn`. The page's continuation is always
-    /// there: it is the etag (with quotes) to go on from; an empty page means "no changes" (304).
+    /// Changed items in the order of their last change in each partition; an empty page means "no changes" (304).
     pub async fn changes(
         &self,
         container: &Container,
         scope: &Scope,
         (mode, from): (ChangesMode, &ChangesRequest),
         items_max: usize,
-    ) -> Reply<Page> {
+    ) -> Reply<Changes> {
         let mut charge = charge::MISS;
         let (mut session, mut other_sessions) = (None, Vec::new());
         let result = async {
@@ -83,9 +110,11 @@ impl Db {
             let targets = container.targets(scope)?;
             (session, other_sessions) = fan::sessions(&targets);
             self.admit_all(&targets)?;
-            // Taken before the snapshot: it must not promise more than the snapshot shows.
-            let last = |target: Target| (target.partition.session().lsn, target);
-            let mut targets: Vec<(u64, Target)> = targets.into_iter().map(last).collect();
+            // Taken before the snapshot: they must not promise more than the snapshot shows.
+            let bounds = |target: Target| {
+                (target.partition.first_change.get()..target.partition.session().lsn, target)
+            };
+            let mut targets: Vec<(Range<u64>, Target)> = targets.into_iter().map(bounds).collect();
             let filter = ScopeFilter::new(container, scope)?;
             let read = FeedRead { view: View::new(self, container), filter, container };
             let known = match from {
@@ -97,8 +126,8 @@ impl Db {
             }
             let mut page = FeedPage { items_max, ..FeedPage::default() };
             let (mut read_up_to, mut waiting) = (Vec::new(), Vec::new());
-            for (last, target) in &targets {
-                let (last, id) = (*last, target.partition.id);
+            for (bounds, target) in &targets {
+                let (last, id) = (bounds.end, target.partition.id);
                 let next = match (from, &known) {
                     (ChangesRequest::Now, _) => last + 1,
                     (ChangesRequest::Since(ts), _) => {
@@ -115,7 +144,7 @@ impl Db {
                 }
                 let cost = page.cost();
                 let next = match mode {
-                    ChangesMode::Latest => read.partition(target, next, last, &mut page).await?,
+                    ChangesMode::Latest => read.partition(target, next, bounds, &mut page).await?,
                     ChangesMode::All => {
                         read.check_retention(target, next)?;
                         read.versions(target, next, last, &mut page).await?
@@ -127,8 +156,7 @@ impl Db {
             charge.0 = charge.0.max(page.cost());
             // The next page begins with those that had to wait.
             waiting.append(&mut read_up_to);
-            let continuation = Some(FeedEtag(waiting).to_string());
-            Ok(Page { rows: page.rows, continuation, ..Page::default() })
+            Ok(Changes { rows: page.rows, etag: FeedEtag(waiting).to_string() })
         }
         .await;
         Reply { result, charge, session, other_sessions }
@@ -145,7 +173,7 @@ pub(crate) struct FeedRead<'a> {
 /// A page of the feed in the making.
 #[derive(Default)]
 pub(crate) struct FeedPage {
-    rows: Vec<Bytes>,
+    rows: Vec<Change>,
     bytes: usize,
     looked: usize,
     items_max: usize,
@@ -156,10 +184,14 @@ impl FeedPage {
         self.rows.len() >= self.items_max || self.bytes > PAGE_BYTES_MAX
     }
 
-    pub fn push(&mut self, row: Bytes) {
+    pub fn push(&mut self, change: Change) {
+        self.bytes += change.json.len();
+        self.rows.push(change);
+    }
+
+    /// One more change was looked at, shown or not.
+    pub fn look(&mut self) {
         self.looked += 1;
-        self.bytes += row.len();
-        self.rows.push(row);
     }
 
     fn cost(&self) -> f64 {
@@ -172,47 +204,60 @@ impl FeedRead<'_> {
     async fn partition(
         &self,
         target: &Target,
-        mut next: u64,
-        last: u64,
+        next: u64,
+        bounds: &Range<u64>,
         page: &mut FeedPage,
     ) -> Result<u64> {
         let partition = target.partition.id;
+        let mut from_the_start = next <= bounds.start;
+        let mut next = next.max(bounds.start);
         let mut range = feed_from(partition, next);
+        let mut chunk = CHUNK_MIN;
         loop {
             let snapshot = &self.view.snapshot;
             let pairs =
-                snapshot.scan(Family::Feed, range.clone(), Direction::Forward, CHUNK).await?;
+                snapshot.scan(Family::Feed, range.clone(), Direction::Forward, chunk).await?;
             let decode = |(key, value): &Pair| FeedEntry::decode(key, value);
             let entries: Vec<FeedEntry> =
                 pairs.iter().map(decode).collect::<storage::Result<_>>()?;
-            let mut records = self.records(partition, &entries).await?.into_iter();
-            for entry in &entries {
+            let mut bytes = 0;
+            for (entry, item) in entries.iter().zip(self.items(partition, &entries).await?) {
                 if page.is_full() && entry.lsn >= next {
                     return Ok(next);
                 }
                 next = entry.lsn + 1;
-                page.looked += 1;
-                let Some(record) = records.next().flatten() else { continue };
-                let live = self.view.horizon.is_live(record.ts, record.own_ttl);
-                if live && (target.whole || self.filter.admits(&record)) {
-                    page.bytes += record.body.len();
-                    page.rows.push(with_lsn(&record));
+                page.look();
+                if from_the_start {
+                    target.partition.first_change.advance(entry.lsn);
+                }
+                let Some((key, value)) = item else { continue };
+                bytes += value.len();
+                let Record { lsn, ts, own_ttl, name, body, .. } = Record::decode(&key, value)?;
+                if !self.view.horizon.is_live(ts, own_ttl) {
+                    continue;
+                }
+                from_the_start = false;
+                if target.whole || self.filter.admits_name(&name) {
+                    page.push(Change { lsn, ts, json: body });
                 }
             }
             match pairs.last() {
-                Some((last, _)) if pairs.len() == CHUNK => range.start = successor(last),
-                _ => return Ok(next.max(last + 1)),
+                Some((last, _)) if pairs.len() == chunk => range.start = successor(last),
+                _ => return Ok(next.max(bounds.end + 1)),
+            }
+            if bytes < CHUNK_BYTES {
+                chunk = (2 * chunk).min(CHUNK_MAX);
             }
             tokio::task::yield_now().await;
         }
     }
 
-    /// The records of these changes. Items that were written one after the other lie side by side and are read in one go.
-    async fn records(
+    /// The stored items of these changes. Those that were written one after the other lie side by side and are read in one go.
+    async fn items(
         &self,
         partition: PartitionId,
         entries: &[FeedEntry],
-    ) -> Result<Vec<Option<Record>>> {
+    ) -> Result<Vec<Option<Pair>>> {
         let snapshot = &self.view.snapshot;
         let key = |ordinal| Key::Item { partition, ordinal }.encode();
         let ordinals = || entries.iter().map(|entry| entry.ordinal);
@@ -220,20 +265,25 @@ impl FeedRead<'_> {
         let mut found = Vec::with_capacity(entries.len());
         if last - first < 2 * entries.len() as u64 {
             let side_by_side = key(first)..key(last + 1);
-            let pairs = snapshot
+            let mut pairs = snapshot
                 .scan(Family::Item, side_by_side, Direction::Forward, 2 * entries.len())
                 .await?;
-            for entry in entries {
-                let key = key(entry.ordinal);
-                let at = pairs.binary_search_by(|(stored, _)| stored.cmp(&key));
-                let value = at.ok().map(|at| pairs[at].1.clone());
-                found.push(value.map(|value| Record::decode(&key, value)).transpose()?);
+            let stored: Vec<u64> =
+                pairs.iter().map(|(key, _)| position_of(key)).collect::<storage::Result<_>>()?;
+            let mut at = 0;
+            for ordinal in ordinals() {
+                // It is the next one, unless something between was changed or removed.
+                if stored.get(at) != Some(&ordinal) {
+                    at = stored.binary_search(&ordinal).unwrap_or(stored.len());
+                }
+                // An item has one place in the feed, so nobody else wants it.
+                found.push(pairs.get_mut(at).map(std::mem::take));
+                at += 1;
             }
         } else {
-            for entry in entries {
-                let key = key(entry.ordinal);
+            for key in ordinals().map(key) {
                 let value = snapshot.get(Family::Item, &key).await?;
-                found.push(value.map(|value| Record::decode(&key, value)).transpose()?);
+                found.push(value.map(|value| (key, value)));
             }
         }
         Ok(found)
@@ -307,7 +357,7 @@ impl std::fmt::Display for FeedEtag {
 }
 
 /// The feed from a change on.
-pub(crate) fn feed_from(partition: PartitionId, lsn: u64) -> std::ops::Range<Bytes> {
+pub(crate) fn feed_from(partition: PartitionId, lsn: u64) -> Range<Bytes> {
     Key::Feed { partition, lsn, ordinal: 0 }.encode()..partition_range(partition).end
 }
 
@@ -330,10 +380,4 @@ async fn first_at(
         }
     }
     Ok(low)
-}
-
-/// The item with its change's number behind the other system properties.
-fn with_lsn(record: &Record) -> Bytes {
-    let open = record.body.strip_suffix(b"}").unwrap_or(&record.body);
-    [open, format!(",\"_lsn\":{}}}", record.lsn).as_bytes()].concat().into()
 }

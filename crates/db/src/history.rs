@@ -5,7 +5,8 @@
 //! body if the policy's `expiredBodies` says so, which is ours.
 //!
 //! The head knows from which change on the log is complete (`log_from`), and where its first entry is (`log_begin`). Whoever asks for
-//! less than the former is told that it is too late: a log with holes would be worse than none. The purge cuts what is older than the retention.
+//! less than the former is told that it is too late: a log with holes would be worse than none. The purge cuts what is older than the retention;
+//! a writer whose log has reached its size (`maxSizeInMB`, ours) cuts the oldest entries first.
 //!
 //! ```text
 //!  0 kind: 1 create, 2 replace, 3 delete, 4 expiry   1 when (u64)   9 lsn of what it was (u64)
@@ -18,7 +19,7 @@ use model::clock::Timestamp;
 use serde_json::{Map, Value, json};
 use storage::{Direction, Family};
 
-use crate::feed::{FeedPage, FeedRead};
+use crate::feed::{self, FeedPage, FeedRead};
 use crate::keys::{Key, PartitionId, decode_partition_key, encode_partition_key, history_from};
 use crate::partition::Partition;
 use crate::purge::Purged;
@@ -35,6 +36,8 @@ pub struct HistoryPolicy {
     pub retention_secs: u64,
     /// Whether the entry of an expired item holds its last body.
     pub expired_bodies: bool,
+    /// The most bytes that the log of a partition takes.
+    pub bytes_max: u64,
 }
 
 impl HistoryPolicy {
@@ -51,12 +54,34 @@ impl HistoryPolicy {
             })?,
         };
         let expired_bodies = policy["expiredBodies"].as_bool().unwrap_or(false);
-        Ok((minutes > 0).then_some(Self { retention_secs: 60 * minutes, expired_bodies }))
+        let megabytes = match policy.get("maxSizeInMB") {
+            None | Some(Value::Null) => MEGABYTES_DEFAULT,
+            Some(value) => {
+                let legal = value.as_u64().filter(|size| (1..=MEGABYTES_MAX).contains(size));
+                legal.ok_or_else(|| {
+                    Error::Invalid(format!(
+                        "The changeFeedPolicy's maxSizeInMB {value} is invalid: it is a number of megabytes from 1 to {MEGABYTES_MAX}."
+                    ))
+                })?
+            }
+        };
+        let (retention_secs, bytes_max) = (60 * minutes, megabytes << 20);
+        Ok((minutes > 0).then_some(Self { retention_secs, expired_bodies, bytes_max }))
     }
 }
 
 /// The longest retention: thirty days, as the service's.
 const MINUTES_MAX: u64 = 30 * 24 * 60;
+
+/// What the log of a partition may take where the policy does not say, and at most.
+const MEGABYTES_DEFAULT: u64 = 1 << 10;
+const MEGABYTES_MAX: u64 = 1 << 20;
+
+/// Entries that are cut at a time to make room.
+const SHORTENED_BY: usize = 256;
+
+/// How many entries of the log are read at a time.
+const CHUNK: usize = 128;
 
 /// Why an entry is in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,6 +196,11 @@ impl Version {
     }
 }
 
+/// What an entry of the log takes.
+pub(crate) fn entry_bytes(key: &[u8], value: &[u8]) -> u64 {
+    (key.len() + value.len()) as u64
+}
+
 fn checksum(bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&bytes[..CRC_AT]), &bytes[HEADER..])
 }
@@ -207,7 +237,9 @@ impl Round<'_> {
         }
         let seq = self.next_in_log();
         let key = Key::Version { partition: self.writer.partition.id, lsn, seq }.encode();
-        self.batch.put(Family::Feed, key, version.encode());
+        let value = version.encode();
+        self.head.log_bytes += entry_bytes(&key, &value);
+        self.batch.put(Family::Feed, key, value);
     }
 
     /// Removes an expired item, and remembers that it went (R24).
@@ -234,17 +266,40 @@ impl Round<'_> {
             if !old && !before_hole {
                 break;
             }
-            self.batch.delete(Family::Feed, key.clone());
-            self.head.log_begin = lsn;
-            if !before_hole {
-                self.head.log_from = lsn + 1;
-            }
+            self.cut(lsn, key, value);
             cut += 1;
         }
         if cut == pairs.len() && cut < entries_max && self.head.log_from == 0 {
             self.head.log_begin = 0;
+            self.head.log_bytes = 0;
         }
         Ok(Purged { items: 0, more: cut == entries_max })
+    }
+
+    /// Cuts some of the oldest entries off a log that takes more than so many bytes; gives how many.
+    pub async fn shorten_history(&mut self, bytes_max: u64) -> Result<usize> {
+        let range = history_from(self.writer.partition.id, self.head.log_begin);
+        let pairs =
+            self.snapshot.scan(Family::Feed, range, Direction::Forward, SHORTENED_BY).await?;
+        let mut cut = 0;
+        // Down to a little less, so that this is not for every write.
+        while self.head.log_bytes > bytes_max - bytes_max / 16
+            && let Some((key, value)) = pairs.get(cut)
+        {
+            self.cut(crate::keys::position_of(key)?, key, value);
+            cut += 1;
+        }
+        Ok(cut)
+    }
+
+    /// Removes the log's first entry: whoever has not read it is too late.
+    fn cut(&mut self, lsn: u64, key: &Bytes, value: &[u8]) {
+        self.batch.delete(Family::Feed, key.clone());
+        self.head.log_begin = lsn;
+        self.head.log_bytes = self.head.log_bytes.saturating_sub(entry_bytes(key, value));
+        if self.head.log_from > 0 {
+            self.head.log_from = self.head.log_from.max(lsn + 1);
+        }
     }
 }
 
@@ -283,7 +338,7 @@ impl FeedRead<'_> {
             let pairs = self
                 .view
                 .snapshot
-                .scan(Family::Feed, range.clone(), Direction::Forward, crate::feed::CHUNK)
+                .scan(Family::Feed, range.clone(), Direction::Forward, CHUNK)
                 .await?;
             for (key, value) in &pairs {
                 let lsn = crate::keys::position_of(key)?;
@@ -293,13 +348,13 @@ impl FeedRead<'_> {
                 next = lsn + 1;
                 let version = Version::decode(key, value)?;
                 if target.whole || self.filter.admits_name(&version.name) {
-                    page.push(version.to_json(lsn, &self.container.settings)?);
+                    page.look();
+                    let json = version.to_json(lsn, &self.container.settings)?;
+                    page.push(feed::Change { lsn, ts: version.ts, json });
                 }
             }
             match pairs.last() {
-                Some((last, _)) if pairs.len() == crate::feed::CHUNK => {
-                    range.start = successor(last)
-                }
+                Some((last, _)) if pairs.len() == CHUNK => range.start = successor(last),
                 _ => return Ok(next.max(last + 1)),
             }
             tokio::task::yield_now().await;
@@ -351,6 +406,18 @@ mod tests {
         assert_eq!(parse(json!({"retentionDuration": 5})).unwrap().unwrap().retention_secs, 300);
         for bad in [json!(-1), json!(1.5), json!("5"), json!(43_201)] {
             assert!(parse(json!({"retentionDuration": bad})).is_err());
+        }
+    }
+
+    #[test]
+    fn the_size_is_a_number_of_megabytes() {
+        let parse = |size| {
+            HistoryPolicy::parse(Some(&json!({"retentionDuration": 1, "maxSizeInMB": size})))
+        };
+        assert_eq!(parse(json!(null)).unwrap().unwrap().bytes_max, 1 << 30);
+        assert_eq!(parse(json!(3)).unwrap().unwrap().bytes_max, 3 << 20);
+        for bad in [json!(0), json!(-1), json!(1.5), json!("5"), json!(1_048_577)] {
+            assert!(parse(bad).is_err());
         }
     }
 }

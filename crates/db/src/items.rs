@@ -243,14 +243,7 @@ impl Db {
             check_session(session, options)?;
             self.admit(partition)?;
             let horizon = container.runtime.ttl.horizon(self.now());
-            let key = encode_partition_key(key);
-            let record = match item_number(container, partition, id) {
-                Some(ordinal) => {
-                    let record = self.record(partition, ordinal).await?;
-                    record.filter(|record| record.name.starts_with(&key))
-                }
-                None => self.find(partition, &encode_name(&key, id)).await?,
-            };
+            let record = self.find_item(container, partition, key, id).await?;
             let record = record.filter(|record| horizon.is_live(record.ts, record.own_ttl));
             let record = record.ok_or(Error::NotFound)?;
             charge = charge::read(record.body.len());
@@ -392,6 +385,21 @@ impl Db {
         page: &PageRequest,
         options: ReadOptions<'_>,
     ) -> Reply<Page> {
+        let listed = self.list_as(container, (scope, page), options, |record| record.body).await;
+        let Reply { result, charge, session, other_sessions } = listed;
+        let result =
+            result.map(|(rows, continuation)| Page { rows, continuation, ..Page::default() });
+        Reply { result, charge, session, other_sessions }
+    }
+
+    /// The same, with what `take` makes of each item; and where to go on.
+    pub(crate) async fn list_as<T>(
+        &self,
+        container: &Container,
+        (scope, page): (&Scope, &PageRequest),
+        options: ReadOptions<'_>,
+        take: impl Fn(Record) -> T,
+    ) -> Reply<(Vec<T>, Option<String>)> {
         let mut charge = charge::MISS;
         let (mut session, mut other_sessions) = (None, Vec::new());
         let result = async {
@@ -417,13 +425,13 @@ impl Db {
                         break 'page;
                     }
                     last = Some((fan.stop(), Place::behind(item.ordinal)));
-                    rows.push(item.record.body);
+                    rows.push(take(item.record));
                 }
             }
             charge = self.settle_all(&fan);
             let last = last.filter(|_| more);
             let continuation = last.map(|(stop, place)| fan.places(stop, place).text());
-            Ok(Page { rows, continuation, ..Page::default() })
+            Ok((rows, continuation))
         }
         .await;
         Reply { result, charge, session, other_sessions }
@@ -520,6 +528,24 @@ impl Db {
         Ok(bytes.map(|bytes| Record::decode(&key, bytes)).transpose()?)
     }
 
+    /// The record of an item by id or rid, dead or alive.
+    pub(crate) async fn find_item(
+        &self,
+        container: &Container,
+        partition: &Partition,
+        key: &PartitionKey,
+        id: &str,
+    ) -> Result<Option<Record>> {
+        let key = encode_partition_key(key);
+        match item_number(container, partition, id) {
+            None => self.find(partition, &encode_name(&key, id)).await,
+            Some(ordinal) => {
+                let record = self.record(partition, ordinal).await?;
+                Ok(record.filter(|record| record.name.starts_with(&key)))
+            }
+        }
+    }
+
     /// The record with a number, dead or alive.
     async fn record(&self, partition: &Partition, ordinal: u64) -> Result<Option<Record>> {
         let key = Key::Item { partition: partition.id, ordinal }.encode();
@@ -579,7 +605,7 @@ pub(crate) fn check_session(have: SessionToken, options: ReadOptions<'_>) -> Res
 }
 
 /// Whether a key has as many components as the container's definition.
-fn check_key(container: &Container, key: &PartitionKey) -> Result<()> {
+pub(crate) fn check_key(container: &Container, key: &PartitionKey) -> Result<()> {
     let (given, defined) = (key.0.len(), container.settings.partition_key.paths.len());
     if given < defined {
         return Err(Error::BadPartitionKey(

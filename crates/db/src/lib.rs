@@ -38,6 +38,7 @@ pub mod container;
 pub mod delete_key;
 pub mod documents;
 pub mod error;
+pub mod explain;
 mod fan;
 pub mod feed;
 pub mod history;
@@ -79,7 +80,8 @@ pub use catalog::Database;
 pub use charge::RequestCharge;
 pub use container::Container;
 pub use error::{Error, Result};
-pub use feed::{ChangesMode, ChangesRequest};
+pub use explain::{ExplainedPage, Explanation};
+pub use feed::{Change, Changes, ChangesMode, ChangesRequest};
 pub use items::{Item, Page, PageRequest, ReadOptions, Scope, Verb, Write, Written};
 pub use purge::{PurgeReport, TtlLag};
 pub use query::{QueryRequest, ResumeFilter};
@@ -87,7 +89,7 @@ pub use resources::{Grant, Kind, Parent, Place, Resource};
 pub use scripting::{Executed, Triggers};
 pub use settings::Settings;
 pub use throughput::{Migration, Offer, Throughput, Usage};
-pub use timeline::{Due, Explanation, Forecast, Tally, Timeline};
+pub use timeline::{Due, Forecast, Tally, Timeline};
 pub use writer::Outcome;
 
 /// How a database behaves.

@@ -39,11 +39,13 @@ pub(crate) struct Head {
     pub log_from: u64,
     /// The log's first entry is of this change or a later one; 0 if there is none.
     pub log_begin: u64,
+    /// Bytes of its entries.
+    pub log_bytes: u64,
 }
 
 impl Head {
-    const LENGTH: usize = 56;
-    const LENGTH_WITH_LOG: usize = 72;
+    /// Of a head without a log, of one that does not know its log's bytes, and of one that does.
+    const LENGTHS: [usize; 3] = [56, 72, 80];
 
     pub fn encode(&self) -> Bytes {
         let fields = [
@@ -56,14 +58,15 @@ impl Head {
             self.bytes,
             self.log_from,
             self.log_begin,
+            self.log_bytes,
         ];
         // Few partitions have a log.
-        let count = if (self.log_from, self.log_begin) == (0, 0) { 7 } else { 9 };
+        let count = if (self.log_from, self.log_begin) == (0, 0) { 7 } else { fields.len() };
         fields[..count].iter().flat_map(|field| field.to_le_bytes()).collect::<Vec<_>>().into()
     }
 
     pub fn decode(bytes: &[u8]) -> storage::Result<Self> {
-        if bytes.len() != Self::LENGTH && bytes.len() != Self::LENGTH_WITH_LOG {
+        if !Self::LENGTHS.contains(&bytes.len()) {
             return Err(storage::Error::Corrupt(format!(
                 "a partition head of {} bytes",
                 bytes.len()
@@ -81,6 +84,7 @@ impl Head {
             bytes: field(6),
             log_from: field(7),
             log_begin: field(8),
+            log_bytes: field(9),
         })
     }
 }
@@ -109,6 +113,10 @@ pub(crate) struct Partition {
     purge_charge: Mutex<f64>,
     /// The rebuild of the index has passed all items before this one.
     pub reindexed_to: AtomicU64,
+    /// The first item.
+    pub first_item: Beginning,
+    /// The first change whose item is alive.
+    pub first_change: Beginning,
 }
 
 impl Partition {
@@ -133,6 +141,8 @@ impl Partition {
             counts: CountsCell::default(),
             purge_charge: Mutex::new(0.0),
             reindexed_to: AtomicU64::new(0),
+            first_item: Beginning::default(),
+            first_change: Beginning::default(),
         };
         (partition, receiver)
     }
@@ -202,6 +212,22 @@ impl Partition {
 
     pub fn purge_charge(&self) -> f64 {
         *lock(&self.purge_charge)
+    }
+}
+
+/// Where to begin reading: all before is gone or dead, and stays so, for whoever takes a snapshot and `now` after asking. It spares readers the
+/// way over what has expired, and over what the store still remembers of it.
+#[derive(Debug, Default)]
+pub(crate) struct Beginning(AtomicU64);
+
+impl Beginning {
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// One who began reading here has met nothing alive before `position`.
+    pub fn advance(&self, position: u64) {
+        self.0.fetch_max(position, Ordering::AcqRel);
     }
 }
 

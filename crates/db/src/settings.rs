@@ -92,14 +92,11 @@ impl Settings {
             .ok_or_else(|| invalid("The container's definition must be a JSON object."))?;
         let id = resource_id(body)?;
         let (partition_key, partition_key_json) = partition_key(body)?;
-        let default_ttl = DefaultTtl::from_json(body.get("defaultTtl")).map_err(Error::Invalid)?;
+        let default_ttl = body.get("defaultTtl");
         let ttl_path = given(body, "ttlPropertyPath").and_then(Value::as_str);
         let ttl_path = ttl_path.filter(|path| *path != "/_ts");
         let ttl_path = ttl_path.and_then(|path| Path::parse(path).ok());
-        let default_ttl = match (default_ttl, &ttl_path) {
-            (DefaultTtl::Secs(secs), Some(_)) => DefaultTtl::AfterDate(secs),
-            (default_ttl, _) => default_ttl,
-        };
+        let default_ttl = read_default(default_ttl, ttl_path.is_some())?;
         let (indexing, indexing_json) = indexing_policy(body.get("indexingPolicy"), default_ttl)?;
         let unique_keys = unique_keys(body.get("uniqueKeyPolicy"))?;
         let history = HistoryPolicy::parse(body.get("changeFeedPolicy"))?;
@@ -241,6 +238,12 @@ impl Settings {
         Ok(new)
     }
 
+    /// What a `defaultTtl` would be in this container: where time counts from a property of the items, it counts from there (R30).
+    pub fn default_of(&self, default_ttl: &Value) -> Result<DefaultTtl> {
+        let by_date = matches!(self.default_ttl, DefaultTtl::AfterDate(_));
+        read_default(Some(default_ttl), self.ttl_path.is_some() || by_date)
+    }
+
     /// What the catalog stores about the rebuild of the index.
     pub(crate) fn rebuild_json(&self) -> Value {
         json!({"epoch": self.indexing_epoch, "before": self.indexing_before_json})
@@ -330,6 +333,14 @@ impl Settings {
         };
         self.unique_keys.iter().enumerate().map(entry).collect()
     }
+}
+
+fn read_default(default_ttl: Option<&Value>, by_date: bool) -> Result<DefaultTtl> {
+    let default_ttl = DefaultTtl::from_json(default_ttl).map_err(Error::Invalid)?;
+    Ok(match default_ttl {
+        DefaultTtl::Secs(secs) if by_date => DefaultTtl::AfterDate(secs),
+        default_ttl => default_ttl,
+    })
 }
 
 fn terms_of<'a>(

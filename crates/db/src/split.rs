@@ -19,7 +19,7 @@ use storage::{Batch, Direction, Engine, Family, Pair, Snapshot};
 use tokio::sync::oneshot;
 
 use crate::catalog::encode_container;
-use crate::history::Version;
+use crate::history::{Version, entry_bytes};
 use crate::keys::{
     Key, PartitionId, catalog_range, decode_partition_key, history_from, is_unique, log_of,
     ordinal_of, partition_range,
@@ -255,7 +255,7 @@ impl Copy<'_> {
     /// Copies all, and gives the heads of the children.
     async fn run(&self, head: Head) -> Result<[Head; 2]> {
         let snapshot = self.engine.snapshot();
-        let mut heads = [Head { items: 0, bytes: 0, ..head }; 2];
+        let mut heads = [Head { items: 0, bytes: 0, log_bytes: 0, ..head }; 2];
         let mut halves = Halves::default();
         let items = partition_range(self.parent);
         self.each(&*snapshot, Family::Item, items, &mut |(key, value)| {
@@ -279,8 +279,9 @@ impl Copy<'_> {
         }
         let log = history_from(self.parent, 0);
         self.each(&*snapshot, Family::Feed, log, &mut |(key, value)| {
-            let version = Version::decode(key, value)?;
-            Ok(log_of(self.ids[self.half_of(&version.name)?]))
+            let half = self.half_of(&Version::decode(key, value)?.name)?;
+            heads[half].log_bytes += entry_bytes(key, value);
+            Ok(log_of(self.ids[half]))
         })
         .await?;
         Ok(heads)

@@ -1,11 +1,13 @@
 //! What the database promises: the scripts in `testscripts`, one a contract rule, and random histories.
 
 mod concurrency;
+mod crash;
 mod histories;
 mod procedures;
 mod queries;
 mod reindex;
 mod scripts;
+mod version_log;
 
 use std::sync::Arc;
 

@@ -20,19 +20,16 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use model::clock::Timestamp;
-use model::partition_key::PartitionKey;
 use model::ttl::{DefaultTtl, Horizon, Ttl, TtlState};
-use serde_json::Value;
 use storage::{Direction, Engine, Family, Snapshot};
 use tokio::sync::oneshot;
 
 use crate::feed::{FeedEntry, feed_from};
-use crate::items::ReadOptions;
 use crate::keys::{Key, PartitionId, partition_range, position_of};
 use crate::partition::{Head, Partition};
 use crate::record::Record;
 use crate::writer::Op;
-use crate::{Container, Db, Error, Result};
+use crate::{Container, Db, Result};
 
 /// The most cells of an order, about 3 MB.
 const CELLS_MAX: usize = 65_536;
@@ -163,23 +160,6 @@ impl Timeline {
     }
 }
 
-/// Why an item expires when it does.
-#[derive(Clone, Debug)]
-pub struct Explanation {
-    /// The item's id.
-    pub id: String,
-    /// When this is.
-    pub now: Timestamp,
-    /// When it was last written.
-    pub ts: Timestamp,
-    /// What its own `ttl` says.
-    pub own: Ttl,
-    /// The container's default.
-    pub default: DefaultTtl,
-    /// When it expires, if it does and nothing changes.
-    pub expires_at: Option<Timestamp>,
-}
-
 impl Db {
     /// Counts of what expires when in a container. The first question reads the orders of expiry; see the module.
     pub async fn timeline(&self, container: &Container) -> Result<Timeline> {
@@ -227,31 +207,6 @@ impl Db {
         partition.submit_later(Op::Count(reply)).await?;
         let Ok(Some(beginning)) = begun.await else { return Ok(None) };
         Ok(Some(Reading::new(partition.clone(), beginning)))
-    }
-
-    /// Why and when an item expires; an expired one is not there (R08).
-    pub async fn explain(
-        &self,
-        container: &Container,
-        key: &PartitionKey,
-        id: &str,
-    ) -> Result<Explanation> {
-        let item = self.read(container, key, id, ReadOptions::default()).await.result?;
-        self.explain_item(container, &item.body)
-    }
-
-    /// The same for an item that was just read.
-    pub fn explain_item(&self, container: &Container, body: &[u8]) -> Result<Explanation> {
-        let value: Value = serde_json::from_slice(body).map_err(|error| {
-            Error::Storage(format!("corrupt data: a stored item is not JSON: {error}"))
-        })?;
-        let state = container.ttl();
-        let ts = Timestamp(value["_ts"].as_u64().unwrap_or_default());
-        // An illegal ttl can only have been stored while TTL was off, and counts as absent (R17).
-        let own = Ttl::from_json(value.get("ttl")).unwrap_or_default();
-        let expires_at = state.expires_at(ts, own);
-        let id = value["id"].as_str().unwrap_or_default().to_owned();
-        Ok(Explanation { id, now: self.now(), ts, own, default: state.default, expires_at })
     }
 }
 

@@ -175,6 +175,9 @@ impl Writer {
             match next {
                 None => return,
                 Some(Op::Write(transaction, reply)) => {
+                    if self.head.log_bytes > 0 {
+                        self.bound_log().await;
+                    }
                     let mut writes = vec![(transaction, reply)];
                     held_back = self.gather(&mut writes);
                     self.launch(writes).await;
@@ -395,6 +398,26 @@ impl Writer {
         self.commit(old_head, head, batch, steps).await?;
         self.partition.book_purge(purged.items, charge);
         Ok(purged)
+    }
+
+    /// Makes room in a log of versions that has reached its size, before there is more of it. If that fails, so will what comes next.
+    async fn bound_log(&mut self) {
+        let Some(policy) = self.runtime.settings().history else { return };
+        while self.head.log_bytes > policy.bytes_max {
+            self.land_all().await;
+            match self.shorten_round(policy.bytes_max).await {
+                Ok(cut) if cut > 0 => {}
+                _ => return,
+            }
+        }
+    }
+
+    async fn shorten_round(&mut self, bytes_max: u64) -> Result<usize> {
+        let mut round = Round::new(self);
+        let cut = round.shorten_history(bytes_max).await?;
+        let Round { old_head, head, batch, steps, .. } = round;
+        self.commit(old_head, head, batch, steps).await?;
+        Ok(cut)
     }
 
     async fn reindex_round(&mut self, items_max: usize) -> Result<Reindexed> {

@@ -167,6 +167,24 @@ impl Layout for Collection {
         }
         Ok(description)
     }
+
+    fn show(&self, body: &[u8]) -> db::Result<Value> {
+        let document = RawDocument::from_bytes(body).and_then(Document::try_from);
+        let document = document.map_err(|error| {
+            db::Error::Storage(format!("corrupt data: a stored document is not BSON: {error}"))
+        })?;
+        Ok(readable(document.into()))
+    }
+
+    /// An `_id` as [`Layout::show`] has it, or its bare text: a string, an object id or a number.
+    fn names(&self, id: &str) -> Vec<Vec<u8>> {
+        let told = serde_json::from_str(id).ok().and_then(|id: Value| Bson::try_from(id).ok());
+        let object = bson::oid::ObjectId::parse_str(id).ok().map(Bson::ObjectId);
+        let ids = told.into_iter().chain(object).chain([Bson::String(id.to_owned())]);
+        ids.filter_map(|id| bson::RawBson::try_from(id).ok())
+            .map(|id| name_of(id.as_raw_bson_ref()))
+            .collect()
+    }
 }
 
 impl Index {
@@ -399,6 +417,21 @@ pub fn to_json(document: &Document) -> Value {
     Bson::Document(document.clone()).into_canonical_extjson()
 }
 
+/// To extended JSON for people: numbers are plain, unless a reader of JSON could not hold them.
+fn readable(value: Bson) -> Value {
+    const EXACT_MAX: u64 = 1 << 53;
+    match value {
+        Bson::Document(document) => {
+            document.into_iter().map(|(name, value)| (name, readable(value))).collect()
+        }
+        Bson::Array(values) => values.into_iter().map(readable).collect(),
+        Bson::Int64(number) if number.unsigned_abs() > EXACT_MAX => {
+            Bson::Int64(number).into_canonical_extjson()
+        }
+        other => other.into_relaxed_extjson(),
+    }
+}
+
 /// A number of any type.
 pub fn number_of(value: &Bson) -> Option<f64> {
     match value {
@@ -406,5 +439,52 @@ pub fn number_of(value: &Bson) -> Option<f64> {
         Bson::Int64(number) => Some(*number as f64),
         Bson::Double(number) => Some(*number),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::oid::ObjectId;
+    use serde_json::json;
+
+    use super::*;
+
+    fn collection() -> Collection {
+        Collection::read(&json!({})).unwrap()
+    }
+
+    #[test]
+    fn a_document_is_shown_so_that_json_can_hold_it() {
+        let document = bson::doc! {
+            "_id": ObjectId::parse_str("65a0c0ffee00000000000001").unwrap(), "n": 5, "half": 0.5, "big": 1_i64 << 60,
+            "at": bson::DateTime::from_millis(1_500), "list": [1_i64, {"x": -(1_i64 << 60)}], "none": Bson::Null,
+        };
+        let shown = collection().show(&document.to_vec().unwrap()).unwrap();
+        assert_eq!(
+            shown,
+            json!({
+                "_id": {"$oid": "65a0c0ffee00000000000001"}, "n": 5, "half": 0.5, "big": {"$numberLong": "1152921504606846976"},
+                "at": {"$date": "1970-01-01T00:00:01.5Z"}, "list": [1, {"x": {"$numberLong": "-1152921504606846976"}}], "none": null,
+            })
+        );
+    }
+
+    #[test]
+    fn an_id_is_found_as_it_is_shown_or_bare() {
+        let object = ObjectId::parse_str("65a0c0ffee00000000000001").unwrap();
+        for (typed, id) in [
+            (r#"{"$oid":"65a0c0ffee00000000000001"}"#, Bson::ObjectId(object)),
+            ("65a0c0ffee00000000000001", Bson::ObjectId(object)),
+            ("65a0c0ffee00000000000001", Bson::String("65a0c0ffee00000000000001".into())),
+            ("650000000000000000000001", Bson::String("650000000000000000000001".into())),
+            ("ada", Bson::String("ada".into())),
+            (r#""ada""#, Bson::String("ada".into())),
+            ("7", Bson::Int64(7)),
+            ("7", Bson::Double(7.0)),
+            (r#"{"a":1}"#, Bson::Document(bson::doc! {"a": 1})),
+        ] {
+            let name = name_of(bson::RawBson::try_from(id.clone()).unwrap().as_raw_bson_ref());
+            assert!(collection().names(typed).contains(&name), "{typed} is {id}");
+        }
     }
 }

@@ -115,7 +115,10 @@ fn timeline(answer: &Value) -> String {
             by_own += found["byOwnTtl"].as_u64().unwrap_or_default();
         }
         let (a, b) = (group(by_default), group(by_own));
-        line(format!("\n{title}: {a} by the default, {b} by their own ttl"));
+        line(match answer["ttlPropertyPath"].as_str() {
+            None => format!("\n{title}: {a} by the default, {b} by their own ttl"),
+            Some(path) => format!("\n{title}: {b} by the time at {path}"),
+        });
         if by_default + by_own > 0 {
             line(histogram(&bars, unit));
         }

@@ -280,27 +280,22 @@ async fn keep_sampling(front_end: Arc<FrontEnd>) {
 /// Removes expired items for ever: when the next is due, or a write says sooner.
 pub async fn keep_purging(db: Db) {
     loop {
-        let (wait, planned) = match db.purge().await {
-            Ok(report) if report.throttled => (THROTTLED_WAIT, None),
-            Ok(report) if report.more => (Duration::ZERO, None),
+        match db.purge().await {
+            Ok(report) if report.throttled => rest(&db, THROTTLED_WAIT).await,
+            Ok(report) if report.more => tokio::task::yield_now().await,
             Ok(report) => {
                 let now = db.clock().now();
                 let secs = report.next_due.map_or(u64::MAX, |due| due.since(now).max(1));
-                (Duration::from_secs(secs), report.next_due)
+                tokio::select! {
+                    () = rest(&db, Duration::from_secs(secs)) => {}
+                    () = db.purge_wanted(report.next_due) => {}
+                }
             }
             Err(db::Error::Stopping) => return,
             Err(error) => {
                 log::error!("the purge: {error}");
-                (ERROR_WAIT, None)
+                rest(&db, ERROR_WAIT).await;
             }
-        };
-        if wait.is_zero() {
-            tokio::task::yield_now().await;
-            continue;
-        }
-        tokio::select! {
-            () = rest(&db, wait) => {}
-            () = db.purge_wanted(planned) => {}
         }
     }
 }

@@ -54,7 +54,7 @@ pub async fn import(remote: &Remote, name: &ContainerName, path: &Path) -> Resul
     }
     let path: Arc<[String]> =
         ["dbs", &name.database, "colls", &name.container, "docs"].map(str::to_owned).into();
-    let mut bar = Bar::new(number);
+    let mut bar = Bar::new(Mark { items: number, done });
     let refused = Arc::new(AtomicU64::new(0));
     loop {
         let mut round = Vec::with_capacity(LINES);
@@ -75,7 +75,7 @@ pub async fn import(remote: &Remote, name: &ContainerName, path: &Path) -> Resul
         clients = write_round(clients, round, &path, &refused).await?;
         done += bytes;
         progress.keep(&json!({"bytes": done, "lines": number}))?;
-        bar.show(number, done, size);
+        bar.show(Mark { items: number, done }, size);
     }
     bar.clear();
     progress.end()?;
@@ -159,7 +159,7 @@ pub async fn export(remote: &Remote, name: &ContainerName, path: &Path) -> Resul
     let statistics =
         client.get(&["_admin", "ttl", "dbs", &name.database, "colls", &name.container], "").await?;
     let total = statistics["stored"]["items"].as_u64().unwrap_or_default();
-    let mut bar = Bar::new(items);
+    let mut bar = Bar::new(Mark { items, done: items });
     loop {
         let mut headers = vec![("x-ms-max-item-count", PAGE)];
         headers.extend(token.as_deref().map(|token| ("x-ms-continuation", token)));
@@ -173,7 +173,7 @@ pub async fn export(remote: &Remote, name: &ContainerName, path: &Path) -> Resul
         file.write_all(text.as_bytes()).context("cannot write the file")?;
         items += page.rows.len() as u64;
         bytes += text.len() as u64;
-        bar.show(items, items, total.max(items));
+        bar.show(Mark { items, done: items }, total.max(items));
         token = answer.header("x-ms-continuation").map(str::to_owned);
         match &token {
             None => break,
@@ -273,17 +273,25 @@ impl Progress {
 struct Bar {
     shown: bool,
     clock: SystemClock,
-    first: u64,
+    began: Mark,
     last: Option<Duration>,
 }
 
+/// How far a transfer is.
+#[derive(Clone, Copy)]
+struct Mark {
+    items: u64,
+    /// In bytes of the file, or in items.
+    done: u64,
+}
+
 impl Bar {
-    fn new(first: u64) -> Self {
+    fn new(began: Mark) -> Self {
         let shown = std::io::stderr().is_terminal();
-        Self { shown, clock: SystemClock::new(), first, last: None }
+        Self { shown, clock: SystemClock::new(), began, last: None }
     }
 
-    fn show(&mut self, items: u64, done: u64, total: u64) {
+    fn show(&mut self, mark: Mark, total: u64) {
         let now = self.clock.stopwatch();
         let soon =
             self.last.is_some_and(|last| now.saturating_sub(last) < Duration::from_millis(200));
@@ -291,18 +299,7 @@ impl Bar {
             return;
         }
         self.last = Some(now);
-        let part = done as f64 / total.max(1) as f64;
-        let filled = (part * 30.0) as usize;
-        let rate = (items - self.first) as f64 / now.as_secs_f64().max(0.001);
-        let left = now.as_secs_f64() / part.max(0.001) * (1.0 - part);
-        eprint!(
-            "\r[{}{}] {:>3.0} %  {} items  {rate:.0}/s  {} left   ",
-            "█".repeat(filled),
-            "·".repeat(30 - filled.min(30)),
-            part * 100.0,
-            group(items),
-            duration(left as u64)
-        );
+        eprint!("\r{}   ", bar(self.began, mark, total, now));
     }
 
     fn clear(&self) {
@@ -310,6 +307,23 @@ impl Bar {
             eprint!("\r{:90}\r", "");
         }
     }
+}
+
+/// The bar of a transfer that began there and is here after a time.
+fn bar(began: Mark, mark: Mark, total: u64, took: Duration) -> String {
+    let part = (mark.done as f64 / total.max(1) as f64).min(1.0);
+    let filled = (part * 30.0) as usize;
+    let a_second = |count: u64| count as f64 / took.as_secs_f64().max(0.001);
+    let left = total.saturating_sub(mark.done) as f64 / a_second(mark.done - began.done).max(0.001);
+    format!(
+        "[{}{}] {:>3.0} %  {} items  {:.0}/s  {} left",
+        "█".repeat(filled),
+        "·".repeat(30 - filled),
+        part * 100.0,
+        group(mark.items),
+        a_second(mark.items - began.items),
+        duration(left as u64)
+    )
 }
 
 #[cfg(test)]
@@ -322,5 +336,22 @@ mod tests {
         let line = r#"{"id":"1","n":12345678901234567890123,"t":",\"_rid\":\"x"}"#;
         assert_eq!(without_system(stored), line);
         assert_eq!(without_system("{\n\"id\":\"1\"}"), "{ \"id\":\"1\"}");
+    }
+
+    #[test]
+    fn the_bar_says_how_far_how_fast_and_how_long() {
+        let mark = |items, done| Mark { items, done };
+        let ten = Duration::from_secs(10);
+        assert_eq!(
+            bar(mark(0, 0), mark(25_000, 50), 100, ten),
+            "[███████████████···············]  50 %  25,000 items  2500/s  10 s left"
+        );
+        // Gone on after a stop at 40 %: speed and time are of this run.
+        assert_eq!(
+            bar(mark(20_000, 40), mark(25_000, 50), 100, ten),
+            "[███████████████···············]  50 %  25,000 items  500/s  50 s left"
+        );
+        let full = bar(mark(0, 0), mark(10, 120), 100, ten);
+        assert!(full.starts_with(&format!("[{}] 100 %", "█".repeat(30))), "{full}");
     }
 }

@@ -2,9 +2,7 @@
 //!
 //! Answered from the orders of expiry, never from the items: see [`db::timeline`], which also says what is exact.
 
-use std::sync::Arc;
-
-use db::{Container, Due, Explanation, Forecast, ReadOptions, Tally, Timeline};
+use db::{Container, Due, Explanation, Forecast, Scope, Tally, Timeline};
 use http::{HeaderValue, StatusCode};
 use model::ttl::{DefaultTtl, Ttl};
 use serde_json::{Value, json};
@@ -24,8 +22,9 @@ const SERIES: [(&str, u64, u64); 3] =
 
 /// `GET /_admin/ttl/dbs/{db}/colls/{c}`, with `?default=n`, `-1` or `off` for a dry run.
 pub(crate) async fn read(call: &Call<'_>, database: &str, container: &str) -> Result<Answer> {
-    let dry_run = call.query_value("default").map(parse_default).transpose()?;
     let container = call.db.owner(database, container)?;
+    let default = call.query_value("default");
+    let dry_run = default.map(|default| parse_default(&container, default)).transpose()?;
     let timeline = call.db.timeline(&container).await?;
     let lag = call.db.lag_of(&container).await?;
     let usage = call.db.usage_of(&container);
@@ -35,6 +34,7 @@ pub(crate) async fn read(call: &Call<'_>, database: &str, container: &str) -> Re
         "container": container.id(),
         "now": now.0,
         "defaultTtl": timeline.ttl.default.to_json(),
+        "ttlPropertyPath": property_of(&container),
         "stored": tally(stored),
         "expired": due(timeline.expired()),
     });
@@ -74,60 +74,78 @@ pub(crate) async fn read(call: &Call<'_>, database: &str, container: &str) -> Re
     Ok(Answer::json(StatusCode::OK, &body))
 }
 
-/// `GET /_admin/explain/dbs/{db}/colls/{c}/docs/{id}`, with the partition key in its header.
+/// `GET /_admin/explain/dbs/{db}/colls/{c}/docs/{id}`, with the partition key in its header. A document of a MongoDB collection is named by
+/// its `_id` in extended JSON, or by the bare text of a string or an object id; the answer has the document too.
 pub(crate) async fn explain(
     call: &Call<'_>,
     database: &str,
     container: &str,
     id: &str,
 ) -> Result<Answer> {
-    let container = items_of(call, database, container)?;
-    let key = call.partition_key()?.ok_or_else(|| {
-        Failure::bad_request("Name the item's partition key in x-ms-documentdb-partitionkey.")
-    })?;
-    let found = call.db.explain(&container, &key, id).await?;
+    let container = call.db.owner(database, container)?;
+    let found = match container.layout() {
+        Some(_) => call.db.explain_document(&container, id).await?,
+        None => {
+            let key = call.partition_key()?.ok_or_else(|| {
+                Failure::bad_request(
+                    "Name the item's partition key in x-ms-documentdb-partitionkey.",
+                )
+            })?;
+            call.db.explain(&container, &key, id).await?
+        }
+    };
     let (effective, source) = effective(&found);
-    let body = json!({
-        "id": found.id,
+    let mut body = json!({
+        "id": id,
         "now": found.now.0,
         "_ts": found.ts.0,
-        "ttl": match found.own {
-            Ttl::Absent | Ttl::At(_) => Value::Null,
-            Ttl::Never => (-1).into(),
-            Ttl::Secs(secs) => secs.into(),
+        "ttl": match (found.default, found.own) {
+            (DefaultTtl::AfterDate(_), _) | (_, Ttl::Absent | Ttl::At(_)) => Value::Null,
+            (_, Ttl::Never) => (-1).into(),
+            (_, Ttl::Secs(secs)) => secs.into(),
         },
         "defaultTtl": found.default.to_json(),
         "effectiveTtl": effective,
         "source": source,
         "expiresAt": found.expires_at.map(|at| at.0),
         "expiresIn": found.expires_at.map(|at| at.since(found.now)),
-        "why": why(&found),
+        "why": why(&container, &found),
     });
+    if let Some(layout) = container.layout() {
+        body["item"] = layout.show(&found.body)?;
+    }
     Ok(Answer::json(StatusCode::OK, &body))
 }
 
-/// `GET /_admin/explain/dbs/{db}/colls/{c}/docs`: a page of items, each with when it expires and why. Pages as the list of items does.
+/// `GET /_admin/explain/dbs/{db}/colls/{c}/docs`: a page of items, each with when it expires and why. Pages as the list of items does. Documents
+/// of MongoDB collections are shown in extended JSON.
 pub(crate) async fn explain_all(
     call: &Call<'_>,
     database: &str,
     container: &str,
 ) -> Result<Answer> {
-    let container = items_of(call, database, container)?;
-    let (scope, page) = (call.scope(&container)?, call.page()?);
-    let reply = call.db.list(&container, &scope, &page, ReadOptions::default()).await;
-    let page = reply.result?;
+    let container = call.db.owner(database, container)?;
+    let scope = match container.layout() {
+        Some(_) => Scope::Container,
+        None => call.scope(&container)?,
+    };
+    let page = call.db.explain_page(&container, &scope, &call.page()?).await?;
     let now = call.db.now();
     let mut text = format!(r#"{{"now":{now},"items":["#).into_bytes();
-    for (number, row) in page.rows.iter().enumerate() {
-        let found = call.db.explain_item(&container, row)?;
+    for (number, found) in page.rows.iter().enumerate() {
         let expires_at = json!(found.expires_at.map(|at| at.0));
         let separator = if number == 0 { "" } else { "," };
-        let source = effective(&found).1;
+        let source = effective(found).1;
         text.extend_from_slice(
             format!(r#"{separator}{{"expiresAt":{expires_at},"source":"{source}","item":"#)
                 .as_bytes(),
         );
-        text.extend_from_slice(row);
+        match container.layout() {
+            None => text.extend_from_slice(&found.body),
+            Some(layout) => {
+                text.extend_from_slice(layout.show(&found.body)?.to_string().as_bytes());
+            }
+        }
         text.push(b'}');
     }
     text.extend_from_slice(b"]}");
@@ -140,30 +158,24 @@ pub(crate) async fn explain_all(
     Ok(answer)
 }
 
-/// A container whose items are JSON.
-fn items_of(call: &Call<'_>, database: &str, container: &str) -> Result<Arc<Container>> {
-    let container = call.db.owner(database, container)?;
-    match container.settings.json.contains_key("documents") {
-        false => Ok(container),
-        true => Err(Failure::bad_request(
-            "This is a MongoDB collection: its documents are read with MongoDB's drivers.",
-        )),
-    }
+/// The property that time counts from, where it is not the last write.
+fn property_of(container: &Container) -> Option<&str> {
+    let by_date = matches!(container.ttl().default, DefaultTtl::AfterDate(_));
+    by_date.then(|| container.settings.json.get("ttlPropertyPath")?.as_str()).flatten()
 }
 
 /// The ttl that counts, and where it comes from.
 fn effective(found: &Explanation) -> (Option<u64>, &'static str) {
     let secs = found.expires_at.map(|at| at.since(found.ts));
     match (found.default, found.own) {
-        (DefaultTtl::Off, _) | (DefaultTtl::NoDefault | DefaultTtl::AfterDate(_), Ttl::Absent) => {
-            (secs, "none")
-        }
+        (DefaultTtl::Off, _) | (DefaultTtl::NoDefault, Ttl::Absent) => (secs, "none"),
+        (DefaultTtl::AfterDate(_), _) => (secs, "date"),
         (_, Ttl::Never | Ttl::Secs(_) | Ttl::At(_)) => (secs, "own"),
         (DefaultTtl::Secs(_), Ttl::Absent) => (secs, "default"),
     }
 }
 
-fn why(found: &Explanation) -> String {
+fn why(container: &Container, found: &Explanation) -> String {
     let ts = found.ts;
     match (found.default, found.own) {
         (DefaultTtl::Off, Ttl::Absent) => "Time to live is off for the container.".to_owned(),
@@ -171,15 +183,24 @@ fn why(found: &Explanation) -> String {
             "Time to live is off for the container, so the item's own ttl does not count."
                 .to_owned()
         }
+        (DefaultTtl::AfterDate(secs), own) => {
+            let path = property_of(container).unwrap_or_default();
+            match own {
+                Ttl::At(at) => {
+                    format!(
+                        "The container's {secs} s, counted from the item's {path}, which is {at}."
+                    )
+                }
+                _ => format!(
+                    "Items of this container expire by the time at {path}; this one has none there, or a ttl of -1."
+                ),
+            }
+        }
         (_, Ttl::Never) => "The item's own ttl is -1: it never expires.".to_owned(),
         (_, Ttl::Secs(secs)) => {
             format!("The item's own ttl of {secs} s, counted from its last write at {ts}.")
         }
         (_, Ttl::At(at)) => format!("The date that the item carries, {at}."),
-        (DefaultTtl::AfterDate(_), Ttl::Absent) => {
-            "Items of this collection expire by a date that they carry, and this one has none."
-                .to_owned()
-        }
         (DefaultTtl::NoDefault, Ttl::Absent) => {
             "The item has no ttl of its own, and the container has no default.".to_owned()
         }
@@ -189,12 +210,12 @@ fn why(found: &Explanation) -> String {
     }
 }
 
-fn parse_default(text: &str) -> Result<DefaultTtl> {
+fn parse_default(container: &Container, text: &str) -> Result<DefaultTtl> {
     match text {
         "off" | "null" => Ok(DefaultTtl::Off),
         text => {
             let value = serde_json::from_str(text).unwrap_or_else(|_| Value::from(text));
-            DefaultTtl::from_json(Some(&value)).map_err(Failure::bad_request)
+            Ok(container.settings.default_of(&value)?)
         }
     }
 }

@@ -27,6 +27,8 @@ const CHUNK_MAX: usize = 512;
 pub enum Route {
     /// All, in the order of their creation.
     All,
+    /// Those made after the one with this number, in the same order.
+    After(u64),
     /// Those with these names, in this order.
     Names(Vec<Bytes>),
     /// Those whose name lies in a range, in the order of names.
@@ -54,8 +56,10 @@ pub struct Document {
     pub name: Bytes,
     /// The change that wrote it.
     pub lsn: u64,
-    ts: Timestamp,
-    own_ttl: Ttl,
+    /// Its number in the order of creation.
+    pub(crate) ordinal: u64,
+    pub(crate) ts: Timestamp,
+    pub(crate) own_ttl: Ttl,
 }
 
 /// A scan at one snapshot.
@@ -88,6 +92,10 @@ impl Db {
         let (mut names, mut seen) = (VecDeque::new(), None);
         let (stretches, backward) = match route {
             Route::All => (stretch(Family::Item, partition_range(partition)), false),
+            Route::After(ordinal) => {
+                let start = Key::Item { partition, ordinal: ordinal + 1 }.encode();
+                (stretch(Family::Item, start..partition_range(partition).end), false)
+            }
             Route::Names(wanted) => {
                 names = wanted.into();
                 (VecDeque::new(), false)
@@ -183,9 +191,8 @@ impl Db {
             position.lsn = entry.lsn;
             position.ordinal = entry.ordinal;
             position.newest = position.newest.max(entry.ordinal);
-            let record = stored.record;
-            if horizon.is_live(record.ts, record.own_ttl) {
-                changes.push(DocumentChange { document: Document::of(record), position, is_new });
+            if horizon.is_live(stored.record.ts, stored.record.own_ttl) {
+                changes.push(DocumentChange { document: Document::of(stored), position, is_new });
             }
         }
         Ok(changes)
@@ -203,8 +210,7 @@ impl DocumentScan {
             self.chunk = (self.chunk * 2).min(CHUNK_MAX);
             let living: Vec<Document> = found
                 .into_iter()
-                .map(|stored| stored.record)
-                .filter(|record| horizon.is_live(record.ts, record.own_ttl))
+                .filter(|Stored { record, .. }| horizon.is_live(record.ts, record.own_ttl))
                 .map(Document::of)
                 .collect();
             if !living.is_empty() {
@@ -280,11 +286,12 @@ impl DocumentScan {
 impl Document {
     /// One that is not stored yet: nothing can have expired it.
     pub fn new(name: Bytes, body: Bytes) -> Self {
-        Self { body, name, lsn: 0, ts: Timestamp(u64::MAX / 2), own_ttl: Ttl::Never }
+        let ts = Timestamp(u64::MAX / 2);
+        Self { body, name, lsn: 0, ordinal: 0, ts, own_ttl: Ttl::Never }
     }
 
-    fn of(record: Record) -> Self {
+    fn of(Stored { ordinal, record }: Stored) -> Self {
         let Record { lsn, ts, own_ttl, name, body, .. } = record;
-        Self { body, name, lsn, ts, own_ttl }
+        Self { body, name, lsn, ordinal, ts, own_ttl }
     }
 }

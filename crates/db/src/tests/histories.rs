@@ -275,7 +275,10 @@ async fn compare(world: &World, model: &Model) -> Result<(), String> {
         .await
         .result
     {
-        Ok(page) => same("the change feed", entries(&page.rows)),
+        Ok(page) => {
+            let rows: Vec<_> = page.rows.into_iter().map(|change| change.json).collect();
+            same("the change feed", entries(&rows))
+        }
         Err(Error::Throttled { .. }) => Ok(()),
         Err(error) => Err(error.to_string()),
     }
