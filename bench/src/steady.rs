@@ -149,7 +149,7 @@ pub fn read(options: &Options, report: &mut Report) -> Result<()> {
     std::fs::write(&file, answer)?;
     let floor = Server::start_floor(&file)?;
 
-    report.line(format!("{} items of 1 KB, {}.\n", options.items, describe(options)));
+    report.line(format!("{} items of 1 KB, {}.\n", options.items, describe(options, options.plan)));
     let reads = |seed: usize| Reads::new(&container, options.items, seed as u64);
     let (mut least, mut ours) = (None, None);
     for _ in 0..options.rounds {
@@ -227,7 +227,7 @@ fn record(options: &Options, report: &mut Report) -> Result<Vec<Batch>> {
         "1 KB items with default indexing: {} entries of {} bytes in all for a create; {}.\n",
         writes().count() / batches.len(),
         writes().map(bytes).sum::<usize>() / batches.len(),
-        describe(options)
+        describe(options, options.plan)
     ));
     Ok(batches)
 }
@@ -304,7 +304,7 @@ fn steady<W: Workload>(
     let next = Arc::new(AtomicU64::new(options.items));
     let load = |index: usize| workload(&container, index as u64, &next);
     let outcome = drive(&server, options.plan, load)?.check()?;
-    report.line(format!("{} items of 1 KB, {}.\n", options.items, describe(options)));
+    report.line(format!("{} items of 1 KB, {}.\n", options.items, describe(options, options.plan)));
     report.load_table();
     report.load(name, &outcome);
     server.stop()?;
@@ -354,15 +354,14 @@ fn sample_answer() -> Vec<u8> {
     answer
 }
 
-fn merge(sum: &mut Option<Outcome>, outcome: Outcome) {
+pub fn merge(sum: &mut Option<Outcome>, outcome: Outcome) {
     match sum {
         Some(sum) => sum.add(outcome),
         None => *sum = Some(outcome),
     }
 }
 
-fn describe(options: &Options) -> String {
-    let plan = options.plan;
+pub fn describe(options: &Options, plan: Plan) -> String {
     format!(
         "{} connections, {} client threads, {} s a run, {} rounds",
         plan.connections,
