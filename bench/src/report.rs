@@ -19,6 +19,7 @@ const ORDER: [&str; 14] = [
     "query",
     "mongo-find",
     "mongo-insert",
+    "purge",
     "churn",
     "ttl-default",
     "timeline",
