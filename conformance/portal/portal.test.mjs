@@ -6,7 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import { begin, editor, metrics, row, text } from "./flows.mjs";
-import { makeContainer, openPage, startServer } from "./server.mjs";
+import { client, makeContainer, openPage, startServer } from "./server.mjs";
 
 const world = begin();
 const { flow } = world;
@@ -118,7 +118,9 @@ flow("make a database and a container, an item, change it, delete all", { hash: 
 
 test("a server with a key of its own asks for it; a wrong one is refused; the right one is kept for the tab", async () => {
   const key = Buffer.from("a key that only this test knows!").toString("base64");
-  const other = await startServer("--key", key);
+  const reader = Buffer.from("a key that may read and not more").toString("base64");
+  const other = await startServer("--key", key, "--read-only-key", reader);
+  await makeContainer(client(other.base, key), "kept", { items: [{ id: "a" }] });
   const page = await openPage(world.browser, other.base);
   try {
     const dialog = page.getByRole("dialog", { name: "Account key" });
@@ -137,6 +139,16 @@ test("a server with a key of its own asks for it; a wrong one is refused; the ri
     assert.equal(await page.evaluate(() => Object.keys(localStorage).some((name) => /key/.test(name))), false);
     await page.getByRole("button", { name: "Forget key" }).click();
     await page.getByRole("dialog", { name: "Account key" }).waitFor();
+
+    // With a key that may only read, one looks at everything and changes nothing.
+    await field.fill(reader);
+    await dialog.getByRole("button", { name: "Connect" }).click();
+    await page.locator("#tree").getByRole("link", { name: "kept" }).click();
+    await row(page, "a").click();
+    await editor(page).fill('{"id": "a", "pk": "p", "changed": true}');
+    await page.getByRole("button", { name: "Save" }).click();
+    await page.locator(".pane .problem", { hasText: /\w/ }).waitFor();
+    assert.match(await editor(page).inputValue(), /changed/);
     assert.deepEqual(page.seen.strangers, []);
   } finally {
     await page.context().close();
