@@ -105,26 +105,49 @@ pub fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 60_000_000, 3).expect("sound bounds")
 }
 
-/// Runs a load against a server: connection `i` sends what `workload(i)` says, until the time is over or none has
+/// When a run counts.
+#[derive(Clone, Copy)]
+pub struct Window {
+    /// From when on.
+    pub counting: Instant,
+    /// Until when it goes.
+    pub end: Instant,
+}
+
+/// One connection's part of a load, whatever it speaks.
+pub trait Client: Send + 'static {
+    /// Sends and receives until the window closes or nothing is left to send.
+    fn run(self, window: Window) -> impl Future<Output = Result<Part>> + Send;
+}
+
+/// Runs a load against a server over HTTP: connection `i` sends what `workload(i)` says, until the time is over or none has
 /// anything left to send.
 pub fn drive<W: Workload>(
     server: &Server,
     plan: Plan,
     workload: impl Fn(usize) -> W,
 ) -> Result<Outcome> {
+    let address = server.address;
+    drive_clients(server, plan, |index| HttpClient { address, workload: workload(index) })
+}
+
+/// Runs a load of any clients.
+pub fn drive_clients<C: Client>(
+    server: &Server,
+    plan: Plan,
+    client: impl Fn(usize) -> C,
+) -> Result<Outcome> {
     let start = Instant::now() + Duration::from_millis(20);
     let counting = start + plan.warmup;
     let end = counting + plan.duration;
-    let mut groups: Vec<Vec<W>> = (0..plan.threads).map(|_| Vec::new()).collect();
+    let mut groups: Vec<Vec<C>> = (0..plan.threads).map(|_| Vec::new()).collect();
     for index in 0..plan.connections {
-        groups[index % plan.threads].push(workload(index));
+        groups[index % plan.threads].push(client(index));
     }
     std::thread::scope(|scope| {
-        let address = server.address;
-        let threads: Vec<_> = groups
-            .into_iter()
-            .map(|group| scope.spawn(move || run_group(address, group, counting, end)))
-            .collect();
+        let window = Window { counting, end };
+        let threads: Vec<_> =
+            groups.into_iter().map(|group| scope.spawn(move || run_group(group, window))).collect();
         std::thread::sleep(counting.saturating_duration_since(Instant::now()));
         let (server_before, client_before) = (server.cpu(), own_cpu());
         let machine_before = machine_cpu();
@@ -159,23 +182,36 @@ pub fn drive<W: Workload>(
     })
 }
 
-struct Part {
+/// What one connection has seen.
+pub struct Part {
     latency: Histogram<u64>,
     wrong: BTreeMap<u16, (u64, String)>,
 }
 
-fn run_group<W: Workload>(
-    address: SocketAddr,
-    group: Vec<W>,
-    counting: Instant,
-    end: Instant,
-) -> Result<Vec<Part>> {
+impl Part {
+    /// Nothing yet.
+    pub fn new() -> Self {
+        Self { latency: histogram(), wrong: BTreeMap::new() }
+    }
+
+    /// A request that was sent and answered at these moments.
+    pub fn count(&mut self, sent: Instant, received: Instant, window: Window) {
+        if sent >= window.counting && received <= window.end {
+            self.latency.saturating_record((received - sent).as_micros() as u64);
+        }
+    }
+
+    /// An answer that is not the right one.
+    pub fn wrong(&mut self, status: u16, example: impl FnOnce() -> String) {
+        self.wrong.entry(status).or_insert_with(|| (0, example())).0 += 1;
+    }
+}
+
+fn run_group<C: Client>(group: Vec<C>, window: Window) -> Result<Vec<Part>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     runtime.block_on(async {
-        let loops: Vec<_> = group
-            .into_iter()
-            .map(|workload| tokio::spawn(run_loop(address, workload, counting, end)))
-            .collect();
+        let loops: Vec<_> =
+            group.into_iter().map(|client| tokio::spawn(client.run(window))).collect();
         let mut parts = Vec::new();
         for task in loops {
             parts.push(task.await??);
@@ -184,28 +220,27 @@ fn run_group<W: Workload>(
     })
 }
 
-async fn run_loop<W: Workload>(
+struct HttpClient<W> {
     address: SocketAddr,
-    mut workload: W,
-    counting: Instant,
-    end: Instant,
-) -> Result<Part> {
-    let mut part = Part { latency: histogram(), wrong: BTreeMap::new() };
-    let mut connection = Connection::open(address).await?;
-    let mut signer = Signer::new(KEY);
-    let mut request = Request::new();
-    let mut sent = Instant::now();
-    while sent < end && workload.request(&mut signer, &mut request) {
-        let response = connection.exchange(&request).await?;
-        let received = Instant::now();
-        if !workload.accept(&response) {
-            let example = || (0, response.describe());
-            part.wrong.entry(response.status).or_insert_with(example).0 += 1;
+    workload: W,
+}
+
+impl<W: Workload> Client for HttpClient<W> {
+    async fn run(mut self, window: Window) -> Result<Part> {
+        let mut part = Part::new();
+        let mut connection = Connection::open(self.address).await?;
+        let mut signer = Signer::new(KEY);
+        let mut request = Request::new();
+        let mut sent = Instant::now();
+        while sent < window.end && self.workload.request(&mut signer, &mut request) {
+            let response = connection.exchange(&request).await?;
+            let received = Instant::now();
+            if !self.workload.accept(&response) {
+                part.wrong(response.status, || response.describe());
+            }
+            part.count(sent, received, window);
+            sent = received;
         }
-        if sent >= counting && received <= end {
-            part.latency.saturating_record((received - sent).as_micros() as u64);
-        }
-        sent = received;
+        Ok(part)
     }
-    Ok(part)
 }

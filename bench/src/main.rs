@@ -13,6 +13,7 @@ mod http;
 mod items;
 mod load;
 mod million;
+mod mongo;
 mod options;
 mod process;
 mod query;
@@ -32,7 +33,7 @@ use crate::report::Report;
 type Scenario = fn(&Options, &mut Report) -> Result<()>;
 
 /// The scenarios by name, in the order in which `all` runs them.
-const SCENARIOS: [(&str, Scenario); 12] = [
+const SCENARIOS: [(&str, Scenario); 14] = [
     ("read", steady::read),
     ("create", steady::create),
     ("upsert", steady::upsert),
@@ -40,6 +41,8 @@ const SCENARIOS: [(&str, Scenario); 12] = [
     ("batch", feed::batch),
     ("feed", feed::feed),
     ("query", query::run),
+    ("mongo-find", mongo::find),
+    ("mongo-insert", mongo::insert),
     ("start", million::start),
     ("ttl-default", million::ttl_default),
     ("timeline", timeline::run),

@@ -22,6 +22,8 @@ commands
   batch        100 creates in one batch, against 100 single ones on one connection
   feed         the change feed beside creates at full rate, and from the start against a query that reads everything
   query        queries by index, in order, counted, filtered and paged, over 1,000,000 items
+  mongo-find   finds by _id of a MongoDB client on 32 connections, against point reads over REST
+  mongo-insert unordered inserts of 1,000 documents on 32 connections, against the bulk requests of REST SDKs
   churn        inserts at full rate that expire after 10 s, with readers that look for expired items
   ttl-default  a container with 1,000,000 items: changing its default ttl, and what the next read sees
   timeline     the same container: how long the question takes what expires when, at first and later

@@ -20,6 +20,8 @@ pub struct Server {
     pub address: SocketAddr,
     /// From starting the process to its ready line.
     pub ready: Duration,
+    /// What it says after that.
+    lines: mpsc::Receiver<String>,
 }
 
 impl Server {
@@ -32,6 +34,21 @@ impl Server {
             None => command.arg("--in-memory"),
         };
         Self::launch(command).with_context(|| format!("cannot start {}", program.display()))
+    }
+
+    /// Starts it for MongoDB clients, too, which need no key; gives where they connect.
+    pub fn start_for_mongo(program: &Path, data: &Path) -> Result<(Self, SocketAddr)> {
+        let mut command = Command::new(program);
+        command.args(["--port", "0", "--no-auth", "--data"]).arg(data).env_remove("SIDEREAL_KEY");
+        let server =
+            Self::launch(command).with_context(|| format!("cannot start {}", program.display()))?;
+        loop {
+            let line = server.lines.recv_timeout(Duration::from_secs(5));
+            let line = line.context("the server names no address for MongoDB clients")?;
+            if let Some(port) = endpoint_port(&line).filter(|_| line.contains("mongodb://")) {
+                return Ok((server, SocketAddr::from(([127, 0, 0, 1], port))));
+            }
+        }
     }
 
     /// Starts the floor server: this program again, answering with what is in a file.
@@ -59,7 +76,7 @@ impl Server {
                     if let Some(port) = endpoint_port(&line) {
                         let ready = start.elapsed();
                         let address = SocketAddr::from(([127, 0, 0, 1], port));
-                        return Ok(Self { child, address, ready });
+                        return Ok(Self { child, address, ready, lines });
                     }
                     seen.push_str(&line);
                     seen.push('\n');

@@ -9,7 +9,7 @@ use crate::load::Outcome;
 use crate::sign::{civil, unix_secs};
 
 /// The order of the sections in RESULTS.md.
-const ORDER: [&str; 12] = [
+const ORDER: [&str; 14] = [
     "read",
     "create",
     "upsert",
@@ -17,6 +17,8 @@ const ORDER: [&str; 12] = [
     "batch",
     "feed",
     "query",
+    "mongo-find",
+    "mongo-insert",
     "churn",
     "ttl-default",
     "timeline",

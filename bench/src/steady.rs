@@ -149,7 +149,7 @@ pub fn read(options: &Options, report: &mut Report) -> Result<()> {
     std::fs::write(&file, answer)?;
     let floor = Server::start_floor(&file)?;
 
-    report.line(format!("{} items of 1 KB, {}.\n", options.items, describe(options)));
+    report.line(format!("{} items of 1 KB, {}.\n", options.items, describe(options, options.plan)));
     let reads = |seed: usize| Reads::new(&container, options.items, seed as u64);
     let (mut least, mut ours) = (None, None);
     for _ in 0..options.rounds {
@@ -191,14 +191,16 @@ pub fn create(options: &Options, report: &mut Report) -> Result<()> {
     report.load_table();
     report.load("creates", &ours);
     report.line("");
-    let fastest = raw.report(options, report);
-    let ratio = ours.rate() / fastest;
+    let (group_commit, made_up) = raw.report(options, report);
+    let ratio = ours.rate() / group_commit;
     report.bar(
         ratio >= 0.5,
-        format!(
-            "durable creates are {ratio:.2} of the raw engine's rate, the faster way (at least 0.5)"
-        ),
+        format!("durable creates are {ratio:.2} of the raw engine's group commit (at least 0.5)"),
     );
+    let ratio = ours.rate() / made_up;
+    report.line(format!(
+        "- they are {ratio:.2} of its rate with batches that are made up beforehand"
+    ));
     Ok(())
 }
 
@@ -225,7 +227,7 @@ fn record(options: &Options, report: &mut Report) -> Result<Vec<Batch>> {
         "1 KB items with default indexing: {} entries of {} bytes in all for a create; {}.\n",
         writes().count() / batches.len(),
         writes().map(bytes).sum::<usize>() / batches.len(),
-        describe(options)
+        describe(options, options.plan)
     ));
     Ok(batches)
 }
@@ -245,8 +247,8 @@ impl Raw {
         Ok(())
     }
 
-    /// Writes the table; the rate of the faster way.
-    fn report(&self, options: &Options, report: &mut Report) -> f64 {
+    /// Writes the table; the rates of both ways.
+    fn report(&self, options: &Options, report: &mut Report) -> (f64, f64) {
         let mean = |rates: &[raw::Rate], value: fn(&raw::Rate) -> f64| {
             rates.iter().map(value).sum::<f64>() / rates.len() as f64
         };
@@ -268,7 +270,7 @@ impl Raw {
             ));
         }
         report.line("");
-        mean(&self.many, |r| r.creates).max(mean(&self.one, |r| r.creates))
+        (mean(&self.many, |rate| rate.creates), mean(&self.one, |rate| rate.creates))
     }
 }
 
@@ -302,7 +304,7 @@ fn steady<W: Workload>(
     let next = Arc::new(AtomicU64::new(options.items));
     let load = |index: usize| workload(&container, index as u64, &next);
     let outcome = drive(&server, options.plan, load)?.check()?;
-    report.line(format!("{} items of 1 KB, {}.\n", options.items, describe(options)));
+    report.line(format!("{} items of 1 KB, {}.\n", options.items, describe(options, options.plan)));
     report.load_table();
     report.load(name, &outcome);
     server.stop()?;
@@ -352,15 +354,14 @@ fn sample_answer() -> Vec<u8> {
     answer
 }
 
-fn merge(sum: &mut Option<Outcome>, outcome: Outcome) {
+pub fn merge(sum: &mut Option<Outcome>, outcome: Outcome) {
     match sum {
         Some(sum) => sum.add(outcome),
         None => *sum = Some(outcome),
     }
 }
 
-fn describe(options: &Options) -> String {
-    let plan = options.plan;
+pub fn describe(options: &Options, plan: Plan) -> String {
     format!(
         "{} connections, {} client threads, {} s a run, {} rounds",
         plan.connections,

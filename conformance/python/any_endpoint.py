@@ -51,7 +51,9 @@ if CONFIG:  # older releases know no such difference
 
 # Of several regions, of splits that the test waits for the service to make, or of previews: none of it is in one server.
 ELSEWHERE = {"cosmosSplit", "cosmosMultiRegion", "cosmosCircuitBreakerMultiRegion",
-             "cosmosPerPartitionAutomaticFailover", "cosmosCircuitBreaker", "cosmosGSI", "semanticReranker"}
+             "cosmosPerPartitionAutomaticFailover", "cosmosGSI", "semanticReranker"}
+# Run against accounts of several regions too; those that run nowhere else need one.
+ONE_REGION = {"cosmosEmulator", "cosmosLong", "cosmosQuery", "cosmosSearchQuery"}
 
 # How many requests were sent, by this process.
 sent = 0
@@ -77,8 +79,13 @@ def pytest_configure(config):
     config.addinivalue_line("filterwarnings", "ignore")
 
 
+def is_elsewhere(item):
+    marks = {mark.name for mark in item.iter_markers()}
+    return bool(ELSEWHERE & marks) or ("cosmosCircuitBreaker" in marks and not ONE_REGION & marks)
+
+
 def pytest_collection_modifyitems(config, items):
-    gone = [item for item in items if ELSEWHERE & {mark.name for mark in item.iter_markers()}]
+    gone = [item for item in items if is_elsewhere(item)]
     if gone:
         config.hook.pytest_deselected(items=gone)
         items[:] = [item for item in items if item not in gone]

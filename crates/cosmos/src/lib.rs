@@ -1,7 +1,7 @@
 //! The NoSQL front end: REST in, [`db::Db`] calls out.
 //!
 //! It translates and decides nothing: no rule about items, TTL or etags lives here. [`FrontEnd::answer`] turns one request into one
-//! response without knowing about sockets; [`Listener`] has the sockets. The route table is [`routes::route`].
+//! response without knowing about sockets; [`connection`] has the sockets. The route table is [`routes::route`].
 //!
 //! A request is looked at in this order: path, signature ([`auth`]), body, version of the wire, route. Every refusal has the
 //! service's envelope ([`error`]); a panic in a handler is a bug in us, is logged, and becomes a 500 for that request alone.
@@ -18,6 +18,7 @@ mod call;
 mod changes;
 #[cfg(test)]
 mod charge_tests;
+mod connection;
 mod containers;
 mod cors;
 mod databases;
@@ -31,8 +32,6 @@ mod headers;
 mod history;
 mod hybrid_row;
 mod items;
-mod lanes;
-mod listener;
 mod metrics;
 mod offers;
 mod path;
@@ -67,7 +66,6 @@ pub use auth::{Access, BadKey, Keys, WELL_KNOWN_KEY, sign};
 pub use call::Peer;
 pub use date::HttpDate;
 pub use history::SAMPLE_SECS;
-pub use listener::{Limits, Listener};
 
 use answer::Answer;
 use auth::{Caller, Signed};

@@ -54,6 +54,9 @@ pub trait Edit: Send + Sync + std::fmt::Debug {
     /// What becomes of a document that is (or is not) there. May be asked again, if the change could not be made
     /// the first time: the last answer counts.
     fn edit(&self, old: Option<&Bytes>, now: Timestamp) -> Result<Edited>;
+
+    /// Whether it changes parts of a document rather than putting another in its place: what the log calls it.
+    fn is_partial(&self) -> bool;
 }
 
 /// What an edit makes of a document.

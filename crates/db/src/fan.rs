@@ -47,6 +47,8 @@ pub(crate) enum Way {
 struct Stop {
     target: Target,
     left: Left,
+    /// The partition's first item, asked for before the snapshot was taken.
+    first_item: u64,
     read: Option<Read>,
     scan: Option<ItemScan>,
     /// Items that wait for those of other partitions to come first, with their ORDER BY keys and numbers.
@@ -79,18 +81,20 @@ impl<'a> Fan<'a> {
             Ok(Stop {
                 target: target.clone(),
                 left,
+                first_item: target.partition.first_item.get(),
                 read: None,
                 scan: None,
                 waiting: VecDeque::new(),
                 ended: false,
             })
         };
+        let stops = targets.iter().map(stop).collect::<Result<_>>()?;
         Ok(Self {
             view: View::new(db, container),
             container,
             scope,
             condition: None,
-            stops: targets.iter().map(stop).collect::<Result<_>>()?,
+            stops,
             current: 0,
             way: Way::ByAge,
             counted: false,
@@ -215,14 +219,12 @@ impl<'a> Fan<'a> {
     /// A scan of a partition that goes by no index yet; `None` if nothing is left of the partition.
     fn scan_of(&self, at: usize) -> Result<Option<ItemScan>> {
         let stop = &self.stops[at];
-        let after = match stop.left {
-            Left::Nothing => return Ok(None),
-            Left::All => None,
-            Left::After(ordinal) => Some(ordinal),
-        };
+        if let Left::Nothing = stop.left {
+            return Ok(None);
+        }
         let scope = if stop.target.whole { &Scope::Container } else { self.scope };
         let filter = ScopeFilter::new(self.container, scope)?;
-        Ok(Some(ItemScan::new(&self.view, stop.target.partition.id, filter, after)))
+        Ok(Some(ItemScan::new(&self.view, stop.target.partition.id, filter, stop.after())))
     }
 
     async fn open(&self) -> Result<Option<ItemScan>> {
@@ -231,8 +233,7 @@ impl<'a> Fan<'a> {
         if let (Some(settings), Some(condition)) = (&self.view.indexed, &self.condition)
             && let Some(access) = Access::choose(stop.target.partition.id, settings, condition)
         {
-            let after = if let Left::After(ordinal) = stop.left { Some(ordinal) } else { None };
-            scan.go_by(&access, after, false).await?;
+            scan.go_by(&access, stop.after(), false).await?;
         }
         Ok(Some(scan))
     }
@@ -308,7 +309,17 @@ impl Stop {
         let items = scan.next().await?;
         self.read = Some(scan.tally());
         self.ended = items.is_empty();
+        let first = scan.first_item();
+        if let Some(first) = first.filter(|_| self.after() == self.first_item.checked_sub(1)) {
+            self.target.partition.first_item.advance(first);
+        }
         Ok(items)
+    }
+
+    /// The item behind which to begin.
+    fn after(&self) -> Option<u64> {
+        let taken = if let Left::After(ordinal) = self.left { Some(ordinal) } else { None };
+        taken.max(self.first_item.checked_sub(1))
     }
 
     /// Sees to it that items wait, if there are any.

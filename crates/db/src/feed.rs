@@ -2,6 +2,8 @@
 //!
 //! A page holds the items' stored bytes themselves; whoever writes the answer adds what the wire wants to see with them.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 use model::clock::Timestamp;
 use storage::{Direction, Family, Pair, Snapshot};
@@ -108,9 +110,11 @@ impl Db {
             let targets = container.targets(scope)?;
             (session, other_sessions) = fan::sessions(&targets);
             self.admit_all(&targets)?;
-            // Taken before the snapshot: it must not promise more than the snapshot shows.
-            let last = |target: Target| (target.partition.session().lsn, target);
-            let mut targets: Vec<(u64, Target)> = targets.into_iter().map(last).collect();
+            // Taken before the snapshot: they must not promise more than the snapshot shows.
+            let bounds = |target: Target| {
+                (target.partition.first_change.get()..target.partition.session().lsn, target)
+            };
+            let mut targets: Vec<(Range<u64>, Target)> = targets.into_iter().map(bounds).collect();
             let filter = ScopeFilter::new(container, scope)?;
             let read = FeedRead { view: View::new(self, container), filter, container };
             let known = match from {
@@ -122,8 +126,8 @@ impl Db {
             }
             let mut page = FeedPage { items_max, ..FeedPage::default() };
             let (mut read_up_to, mut waiting) = (Vec::new(), Vec::new());
-            for (last, target) in &targets {
-                let (last, id) = (*last, target.partition.id);
+            for (bounds, target) in &targets {
+                let (last, id) = (bounds.end, target.partition.id);
                 let next = match (from, &known) {
                     (ChangesRequest::Now, _) => last + 1,
                     (ChangesRequest::Since(ts), _) => {
@@ -140,7 +144,7 @@ impl Db {
                 }
                 let cost = page.cost();
                 let next = match mode {
-                    ChangesMode::Latest => read.partition(target, next, last, &mut page).await?,
+                    ChangesMode::Latest => read.partition(target, next, bounds, &mut page).await?,
                     ChangesMode::All => {
                         read.check_retention(target, next)?;
                         read.versions(target, next, last, &mut page).await?
@@ -200,11 +204,13 @@ impl FeedRead<'_> {
     async fn partition(
         &self,
         target: &Target,
-        mut next: u64,
-        last: u64,
+        next: u64,
+        bounds: &Range<u64>,
         page: &mut FeedPage,
     ) -> Result<u64> {
         let partition = target.partition.id;
+        let mut from_the_start = next <= bounds.start;
+        let mut next = next.max(bounds.start);
         let mut range = feed_from(partition, next);
         let mut chunk = CHUNK_MIN;
         loop {
@@ -221,17 +227,23 @@ impl FeedRead<'_> {
                 }
                 next = entry.lsn + 1;
                 page.look();
+                if from_the_start {
+                    target.partition.first_change.advance(entry.lsn);
+                }
                 let Some((key, value)) = item else { continue };
                 bytes += value.len();
                 let Record { lsn, ts, own_ttl, name, body, .. } = Record::decode(&key, value)?;
-                let live = self.view.horizon.is_live(ts, own_ttl);
-                if live && (target.whole || self.filter.admits_name(&name)) {
+                if !self.view.horizon.is_live(ts, own_ttl) {
+                    continue;
+                }
+                from_the_start = false;
+                if target.whole || self.filter.admits_name(&name) {
                     page.push(Change { lsn, ts, json: body });
                 }
             }
             match pairs.last() {
                 Some((last, _)) if pairs.len() == chunk => range.start = successor(last),
-                _ => return Ok(next.max(last + 1)),
+                _ => return Ok(next.max(bounds.end + 1)),
             }
             if bytes < CHUNK_BYTES {
                 chunk = (2 * chunk).min(CHUNK_MAX);
@@ -345,7 +357,7 @@ impl std::fmt::Display for FeedEtag {
 }
 
 /// The feed from a change on.
-pub(crate) fn feed_from(partition: PartitionId, lsn: u64) -> std::ops::Range<Bytes> {
+pub(crate) fn feed_from(partition: PartitionId, lsn: u64) -> Range<Bytes> {
     Key::Feed { partition, lsn, ordinal: 0 }.encode()..partition_range(partition).end
 }
 

@@ -9,7 +9,7 @@
 //! a writer whose log has reached its size (`maxSizeInMB`, ours) cuts the oldest entries first.
 //!
 //! ```text
-//!  0 kind: 1 create, 2 replace, 3 delete, 4 expiry   1 when (u64)   9 lsn of what it was (u64)
+//!  0 kind: 1 create, 2 replace, 3 delete, 4 expiry, 5 update   1 when (u64)   9 lsn of what it was (u64)
 //! 17 length of the name (u32)   21 length of what it became (u32)   25 CRC-32C of all the rest (u32)
 //! 29 name (partition key, id)   … what it became   … what it was
 //! ```
@@ -85,22 +85,42 @@ const CHUNK: usize = 128;
 
 /// Why an entry is in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Change {
+pub enum Change {
+    /// The item is new.
     Create = 1,
+    /// Another body was put in its place.
     Replace = 2,
+    /// A client removed it.
     Delete = 3,
+    /// It had expired, and the purge removed it.
     Expiry = 4,
+    /// Parts of it were changed, by an [edit](crate::documents::Edit).
+    Update = 5,
 }
 
 /// An entry of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Version {
-    change: Change,
-    ts: Timestamp,
+pub struct Version {
+    /// What happened.
+    pub change: Change,
+    /// When.
+    pub ts: Timestamp,
     previous_lsn: u64,
+    /// The item's name: partition key and id, or a document's name.
     pub name: Bytes,
-    current: Bytes,
-    previous: Bytes,
+    /// What it became; empty if it went.
+    pub current: Bytes,
+    /// What it was; empty if it was not there.
+    pub previous: Bytes,
+}
+
+/// A place in the log: the next entry to be read, or where it will be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LogPosition {
+    /// The change.
+    pub lsn: u64,
+    /// Which of its entries.
+    pub seq: u32,
 }
 
 const HEADER: usize = 29;
@@ -124,7 +144,7 @@ impl Version {
         bytes
     }
 
-    pub fn decode(key: &[u8], bytes: &Bytes) -> storage::Result<Self> {
+    pub(crate) fn decode(key: &[u8], bytes: &Bytes) -> storage::Result<Self> {
         Self::read(bytes).ok_or_else(|| {
             storage::Error::Corrupt(format!("the entry {key:02x?} of the log of changes"))
         })
@@ -138,6 +158,7 @@ impl Version {
             2 => Change::Replace,
             3 => Change::Delete,
             4 => Change::Expiry,
+            5 => Change::Update,
             _ => return None,
         };
         let name_end = HEADER.checked_add(u32_at(17)? as usize)?;
@@ -159,7 +180,7 @@ impl Version {
     fn to_json(&self, lsn: u64, settings: &Settings) -> storage::Result<Bytes> {
         let operation = match self.change {
             Change::Create => "create",
-            Change::Replace => "replace",
+            Change::Replace | Change::Update => "replace",
             Change::Delete | Change::Expiry => "delete",
         };
         let mut metadata = json!({"operationType": operation, "lsn": lsn, "crts": self.ts.0});
@@ -363,9 +384,7 @@ impl FeedRead<'_> {
 
     /// Refuses to go on from a change that the log no longer follows without a hole.
     pub fn check_retention(&self, target: &Target, next: u64) -> Result<()> {
-        let head = target.partition.head();
-        let complete_from = if head.log_from == 0 { head.lsn + 1 } else { head.log_from };
-        match next >= complete_from {
+        match next >= complete_from(&target.partition) {
             true => Ok(()),
             false => Err(Error::Invalid(
                 "The change feed with all versions and deletes does not reach back that far. You must read the change feed \
@@ -373,6 +392,47 @@ impl FeedRead<'_> {
                     .into(),
             )),
         }
+    }
+}
+
+/// The change from which on a partition's log has no holes.
+fn complete_from(partition: &Partition) -> u64 {
+    let head = partition.head();
+    if head.log_from == 0 { head.lsn + 1 } else { head.log_from }
+}
+
+impl Db {
+    /// The first place of a collection's log from which on it has no holes, and the place after the last entry.
+    pub fn log_of(&self, container: &Container) -> (LogPosition, LogPosition) {
+        let partition = container.partition();
+        let place = |lsn| LogPosition { lsn, seq: 0 };
+        (place(complete_from(partition)), place(partition.head().lsn + 1))
+    }
+
+    /// The entries of a collection's log from a place on, at most so many, each with the place after it; `None` if the log does not reach
+    /// back that far.
+    pub async fn document_versions(
+        &self,
+        container: &Container,
+        from: LogPosition,
+        entries_max: usize,
+    ) -> Result<Option<Vec<(LogPosition, Version)>>> {
+        let partition = container.partition();
+        let snapshot = self.engine.snapshot();
+        if from.lsn < complete_from(partition) {
+            return Ok(None);
+        }
+        let LogPosition { lsn, seq } = from;
+        let start = Key::Version { partition: partition.id, lsn, seq }.encode();
+        let range = start..history_from(partition.id, lsn).end;
+        let pairs = snapshot.scan(Family::Feed, range, Direction::Forward, entries_max).await?;
+        let mut versions = Vec::with_capacity(pairs.len());
+        for (key, value) in &pairs {
+            let (lsn, seq) = crate::keys::log_position_of(key)?;
+            let after = LogPosition { lsn, seq: seq + 1 };
+            versions.push((after, Version::decode(key, value)?));
+        }
+        Ok(Some(versions))
     }
 }
 

@@ -195,6 +195,14 @@ pub(crate) fn position_of(key: &[u8]) -> storage::Result<u64> {
     reader.u64()
 }
 
+/// The change and the number within it of a key of the log.
+pub(crate) fn log_position_of(key: &[u8]) -> storage::Result<(u64, u32)> {
+    let mut reader = Reader::new(key);
+    reader.u32()?;
+    reader.u32()?;
+    Ok((reader.u64()?, reader.u32()?))
+}
+
 /// What follows the container, partition and tag of an index key.
 pub(crate) fn index_suffix(key: &[u8]) -> &[u8] {
     key.get(9..).unwrap_or_default()

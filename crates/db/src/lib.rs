@@ -65,6 +65,7 @@ pub mod split;
 mod tests;
 pub mod throughput;
 pub mod timeline;
+pub mod turns;
 mod writer;
 
 use std::sync::atomic::AtomicU64;

@@ -113,6 +113,10 @@ pub(crate) struct Partition {
     purge_charge: Mutex<f64>,
     /// The rebuild of the index has passed all items before this one.
     pub reindexed_to: AtomicU64,
+    /// The first item.
+    pub first_item: Beginning,
+    /// The first change whose item is alive.
+    pub first_change: Beginning,
 }
 
 impl Partition {
@@ -137,6 +141,8 @@ impl Partition {
             counts: CountsCell::default(),
             purge_charge: Mutex::new(0.0),
             reindexed_to: AtomicU64::new(0),
+            first_item: Beginning::default(),
+            first_change: Beginning::default(),
         };
         (partition, receiver)
     }
@@ -206,6 +212,22 @@ impl Partition {
 
     pub fn purge_charge(&self) -> f64 {
         *lock(&self.purge_charge)
+    }
+}
+
+/// Where to begin reading: all before is gone or dead, and stays so, for whoever takes a snapshot and `now` after asking. It spares readers the
+/// way over what has expired, and over what the store still remembers of it.
+#[derive(Debug, Default)]
+pub(crate) struct Beginning(AtomicU64);
+
+impl Beginning {
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// One who began reading here has met nothing alive before `position`.
+    pub fn advance(&self, position: u64) {
+        self.0.fetch_max(position, Ordering::AcqRel);
     }
 }
 

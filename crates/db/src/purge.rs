@@ -326,6 +326,7 @@ impl Db {
                 let pairs =
                     snapshot.scan(Family::Expiry, range.clone(), Direction::Forward, 1_000).await?;
                 count += pairs.len() as u64;
+                tokio::task::yield_now().await;
                 match pairs.last() {
                     Some((last, _)) if pairs.len() == 1_000 => {
                         range.start = crate::scan::successor(last)
@@ -352,6 +353,7 @@ impl Db {
                     }
                     _ => break,
                 }
+                tokio::task::yield_now().await;
             }
         }
         Ok(count)

@@ -68,6 +68,9 @@ pub(crate) struct ItemScan {
     source: Source,
     /// What is still to be read.
     rest: Range<Bytes>,
+    /// The first living item, or how far the scan has come without meeting one.
+    first_item: Option<u64>,
+    met_living: bool,
     chunk: usize,
     items: usize,
     bytes: usize,
@@ -174,6 +177,8 @@ impl ItemScan {
             filter,
             source,
             rest,
+            first_item: None,
+            met_living: false,
             chunk: CHUNK_MIN,
             items: 0,
             bytes: 0,
@@ -318,7 +323,6 @@ impl ItemScan {
                     let is_dead = !dead.is_empty() && dead.contains(&ordinal_of(&key)?);
                     count += u64::from(!is_dead);
                 }
-                tokio::task::yield_now().await;
             }
         }
         Ok(Some(count))
@@ -374,7 +378,10 @@ impl ItemScan {
         let pairs = self.snapshot.scan(family, rest.clone(), Direction::Forward, limit).await?;
         self.entries += pairs.len();
         rest.start = match pairs.last() {
-            Some((last, _)) if pairs.len() == limit => successor(last),
+            Some((last, _)) if pairs.len() == limit => {
+                tokio::task::yield_now().await;
+                successor(last)
+            }
             _ => rest.end.clone(),
         };
         Ok(pairs)
@@ -411,6 +418,7 @@ impl ItemScan {
             if bytes < CHUNK_BYTES {
                 self.chunk = (self.chunk * 2).min(CHUNK_MAX);
             }
+            self.look_for_the_first(&found);
             let living: Vec<Stored> =
                 found.into_iter().filter(|stored| self.is_wanted(stored)).collect();
             if !living.is_empty() {
@@ -419,6 +427,24 @@ impl ItemScan {
             // A long stretch without anything to show must not keep others waiting.
             tokio::task::yield_now().await;
         }
+    }
+
+    /// Notes the first item that is alive, if a scan of all items has met none before.
+    fn look_for_the_first(&mut self, found: &[Stored]) {
+        if self.met_living || !matches!(self.source, Source::Items) {
+            return;
+        }
+        let is_live =
+            |stored: &&Stored| self.horizon.is_live(stored.record.ts, stored.record.own_ttl);
+        let first = found.iter().find(is_live);
+        self.met_living = first.is_some();
+        let dead = || found.last().map(|last| last.ordinal + 1);
+        self.first_item = first.map(|first| first.ordinal).or_else(dead).or(self.first_item);
+    }
+
+    /// Between where the scan began and this item all are gone or dead, if the scan can tell.
+    pub fn first_item(&self) -> Option<u64> {
+        self.first_item
     }
 
     /// Sorts items that an index does not tell apart, and hands them back to the walk.

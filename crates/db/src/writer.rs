@@ -827,7 +827,11 @@ impl<'w> Round<'w> {
         if let Some(old) = &old {
             self.charge += charge::write(old.record.body.len(), body.terms.len());
         }
-        let change = if created { Change::Create } else { Change::Replace };
+        let change = match &op.content {
+            _ if created => Change::Create,
+            Content::Edit(edit) if edit.is_partial() => Change::Update,
+            _ => Change::Replace,
+        };
         self.remember(change, &record.name, Some(&record.body), old.as_ref());
         let item = Item::of(&record);
         self.seq += 1;

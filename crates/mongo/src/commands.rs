@@ -9,10 +9,11 @@ mod find;
 mod indexes;
 mod reading;
 mod server;
+mod sources;
 mod transactions;
 mod write;
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 use bytes::Bytes;
@@ -29,7 +30,7 @@ use crate::sessions::Transaction;
 use crate::wire::Request;
 
 pub(crate) use aggregate::Running;
-pub(crate) use changes::Stream;
+pub(crate) use changes::{Stream, Watched};
 pub(crate) use indexes::resume;
 pub(crate) use reading::Search;
 
@@ -68,25 +69,22 @@ pub(crate) async fn run(
 ) -> RawDocumentBuf {
     let started = front_end.db.clock().stopwatch();
     let body = request.document();
-    let mut command = String::new();
     let reply = match Call::new(front_end, state, request, body) {
         Err(refusal) => refusal.to_reply(),
         Ok(mut call) => {
-            command = call.name.to_owned();
             let result = call.run().await;
-            let charge = call.charge;
-            if !matches!(command.as_str(), "getLastRequestStatistics" | "hello" | "ismaster") {
+            let (name, charge) = (call.name, call.charge);
+            if !matches!(name, "getLastRequestStatistics" | "hello" | "ismaster") {
                 let spent = front_end.db.clock().stopwatch().saturating_sub(started);
-                let millis = spent.as_secs_f64() * 1_000.0;
-                state.last_charge =
-                    LastCharge { command: command.clone(), charge: charge.0, millis };
+                let LastCharge { command, charge: last, millis } = &mut call.state.last_charge;
+                command.clear();
+                command.push_str(name);
+                (*last, *millis) = (charge.0, spent.as_secs_f64() * 1_000.0);
             }
             result.unwrap_or_else(|refusal| refusal.to_reply())
         }
     };
-    let reply = timed(front_end, reply);
-    log::trace!("{command}: {} bytes", reply.as_bytes().len());
-    reply
+    timed(front_end, reply)
 }
 
 impl<'a> Call<'a> {
@@ -150,9 +148,18 @@ impl<'a> Call<'a> {
         {
             return Ok(reply);
         }
-        let mut reply = match transactions::number(self)? {
-            Some(number) => transactions::run(self, number).await?,
-            None => self.dispatch().await?,
+        let made = match transactions::number(self)? {
+            Some(number) => transactions::run(self, number).await,
+            None => self.dispatch().await,
+        };
+        let mut reply = match made {
+            Ok(reply) => reply,
+            // What was asked of the write concern is told of a write that has failed, too.
+            Err(refusal) => {
+                let mut reply = refusal.to_reply();
+                self.append_write_concern_error(&mut reply)?;
+                return Ok(reply);
+            }
         };
         self.append_write_concern_error(&mut reply)?;
         if let Some((session, number)) = retried {
@@ -401,14 +408,32 @@ pub(crate) fn container(
 }
 
 /// Adds what sessions go by: when this was.
-fn timed(front_end: &FrontEnd, mut reply: RawDocumentBuf) -> RawDocumentBuf {
-    let time = front_end.db.now().0 as u32;
-    let at = bson::Timestamp { time, increment: 1 };
-    let nobody = bson::Binary { subtype: bson::spec::BinarySubtype::Generic, bytes: vec![0; 20] };
-    let signature = rawdoc! {"hash": nobody, "keyId": 0_i64};
-    reply.append(bson::cstr!("operationTime"), at);
-    reply.append(bson::cstr!("$clusterTime"), rawdoc! {"clusterTime": at, "signature": signature});
-    reply
+fn timed(front_end: &FrontEnd, reply: RawDocumentBuf) -> RawDocumentBuf {
+    // Every reply has it: the bytes are made once, and only the time is written into them.
+    static ALWAYS: LazyLock<Vec<u8>> = LazyLock::new(|| {
+        let at = bson::Timestamp { time: TIME_MARK, increment: 1 };
+        let nobody =
+            bson::Binary { subtype: bson::spec::BinarySubtype::Generic, bytes: vec![0; 20] };
+        let signature = rawdoc! {"hash": nobody, "keyId": 0_i64};
+        let cluster = rawdoc! {"clusterTime": at, "signature": signature};
+        rawdoc! {"operationTime": at, "$clusterTime": cluster}.into_bytes()[4..].to_vec()
+    });
+    static PLACES: LazyLock<Vec<usize>> = LazyLock::new(|| {
+        let mark = TIME_MARK.to_le_bytes();
+        (0..ALWAYS.len() - 4).filter(|at| ALWAYS[*at..*at + 4] == mark).collect()
+    });
+    const TIME_MARK: u32 = 0xFEDC_BA98;
+    let time = (front_end.db.now().0 as u32).to_le_bytes();
+    let mut bytes = reply.into_bytes();
+    bytes.pop();
+    let start = bytes.len();
+    bytes.extend_from_slice(&ALWAYS);
+    for at in &*PLACES {
+        bytes[start + at..start + at + 4].copy_from_slice(&time);
+    }
+    let length = (bytes.len() as i32).to_le_bytes();
+    bytes[..4].copy_from_slice(&length);
+    RawDocumentBuf::from_bytes(bytes).expect("a document and fields are a document")
 }
 
 /// `{ok: 1}`.

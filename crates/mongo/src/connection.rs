@@ -46,6 +46,22 @@ pub(crate) struct LastCharge {
     pub millis: f64,
 }
 
+impl FrontEnd {
+    /// Serves a connection that has reached us at `local` until the client goes, the server stops, or bytes come that are no message; the last is
+    /// the error.
+    pub async fn serve<S>(
+        self: Arc<Self>,
+        stream: S,
+        local: SocketAddr,
+        stopped: watch::Receiver<bool>,
+    ) -> Result<(), String>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send,
+    {
+        Connection::new(self, local, stopped).serve(stream).await
+    }
+}
+
 impl Connection {
     /// A new one, which nobody has logged in on.
     pub fn new(
@@ -64,8 +80,7 @@ impl Connection {
         Self { front_end, stopped, state, replies: 0 }
     }
 
-    /// Serves until the client goes, the server stops, or bytes come that are no message; the last is the error.
-    pub async fn serve<S>(mut self, mut stream: S) -> Result<(), String>
+    async fn serve<S>(mut self, mut stream: S) -> Result<(), String>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send,
     {
@@ -79,6 +94,7 @@ impl Connection {
             };
             let Some(message) = message else { return Ok(()) };
             let Some(answer) = self.answer(message).await? else { continue };
+            db::turns::let_others_go_first().await;
             let written = timeout(MESSAGE_TIME, async {
                 stream.write_all(&answer).await?;
                 stream.flush().await

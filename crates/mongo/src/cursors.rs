@@ -65,6 +65,8 @@ pub(crate) struct Batch {
     pub rows: Vec<Bytes>,
     /// Whether there are no more.
     pub done: bool,
+    /// From where a change stream goes on after them.
+    pub token: Option<RawDocumentBuf>,
 }
 
 impl Cursor {
@@ -171,8 +173,28 @@ impl Cursors {
 /// A container that a cursor reads, kept alive.
 pub(crate) type Owner = Arc<Container>;
 
-/// `{cursor: {firstBatch|nextBatch: […], id, ns}, ok: 1}`, written in one go.
+/// `{cursor: {firstBatch|nextBatch: […], id, ns}, ok: 1}`.
 pub(crate) fn reply(number: i64, namespace: &str, first: bool, rows: &[Bytes]) -> RawDocumentBuf {
+    write_reply(number, namespace, first, (rows, None))
+}
+
+/// The same for a batch of any cursor.
+pub(crate) fn reply_batch(
+    number: i64,
+    namespace: &str,
+    first: bool,
+    batch: &Batch,
+) -> RawDocumentBuf {
+    write_reply(number, namespace, first, (&batch.rows, batch.token.as_ref()))
+}
+
+/// Written in one go.
+fn write_reply(
+    number: i64,
+    namespace: &str,
+    first: bool,
+    (rows, token): (&[Bytes], Option<&RawDocumentBuf>),
+) -> RawDocumentBuf {
     let field = if first { "firstBatch" } else { "nextBatch" };
     let size: usize = rows.iter().map(|row| row.len() + 9).sum();
     let mut out = Vec::with_capacity(size + namespace.len() + 96);
@@ -198,6 +220,11 @@ pub(crate) fn reply(number: i64, namespace: &str, first: bool, rows: &[Bytes]) -
     out.extend_from_slice(&(namespace.len() as i32 + 1).to_le_bytes());
     out.extend_from_slice(namespace.as_bytes());
     out.push(0);
+    if let Some(token) = token {
+        out.push(0x03);
+        out.extend_from_slice(b"postBatchResumeToken\0");
+        out.extend_from_slice(token.as_bytes());
+    }
     end(&mut out, cursor);
     out.push(0x01);
     out.extend_from_slice(b"ok\0");

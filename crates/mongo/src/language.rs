@@ -9,6 +9,7 @@
 //! | [`filter`] | conditions, what they say about an index, what an upsert starts from |
 //! | [`update`] | replacements, operators, update pipelines |
 //! | [`projection`], [`sort`] | which fields, in which order |
+//! | [`difference`] | what an update has changed |
 //! | [`expression`], [`aggregate`] | computing values; stages, fed with documents one by one |
 //!
 //! Callers keep documents within BSON's limit of nesting: recursion here is as deep as the input.
@@ -17,6 +18,7 @@ pub mod aggregate;
 pub mod collation;
 pub mod compare;
 pub mod decimal;
+pub mod difference;
 pub mod expression;
 pub mod failure;
 pub mod filter;

@@ -8,8 +8,9 @@
 //!  "ttlName": "_ts_1",         the name of the index on `_ts`, while the container's TTL is on
 //!  "ttlPath": "at", "ttlSecs": 60, "ttlIndex": "at_1"}     a TTL index on a date (R29)
 //! ```
-//! An index term is the index's number and the keys of its fields ([`keycode`]), inverted where the index descends. A unique entry is the same
-//! without inversion.
+//! An index term is the index's number, a section, and the keys of its fields ([`keycode`]), inverted where the index descends. A unique entry is
+//! the number and the keys without inversion. Documents with one whole key stand in the section [`PLAIN`], in which what two conditions share
+//! can be looked up, and which is in the order of the fields; those with several keys (arrays) or one that was cut stand in [`SEVERAL`].
 
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -31,6 +32,12 @@ pub const KEY_BYTES_MAX: usize = 1_024;
 
 /// The most entries of one document in one index.
 const ENTRIES_MAX: usize = 20_000;
+
+/// The section of documents that have one key, and that whole.
+pub const PLAIN: u8 = 0;
+
+/// The section of all others.
+pub const SEVERAL: u8 = 1;
 
 /// Begins every document's name, so that no item of the NoSQL API has such a name.
 const NAME: u8 = 0xE0;
@@ -69,6 +76,8 @@ pub struct Index {
     pub partial: Option<Filter>,
     /// Whether all documents have their entries: only then may it be used.
     pub ready: bool,
+    /// Whether its terms have sections: those of stores that were made before sections have none.
+    pub sectioned: bool,
     /// As it was created.
     pub spec: Document,
 }
@@ -191,7 +200,9 @@ impl Index {
     fn read(json: &Value) -> Result<Self, String> {
         let spec = to_bson(json["spec"].clone())?;
         let number = json["number"].as_u64().ok_or("an index without a number")? as u32;
-        Self::new(number, spec, json["ready"].as_bool().unwrap_or(false))
+        let mut index = Self::new(number, spec, json["ready"].as_bool().unwrap_or(false))?;
+        index.sectioned = json["sections"].as_bool().unwrap_or(false);
+        Ok(index)
     }
 
     /// From its specification.
@@ -216,12 +227,22 @@ impl Index {
             Err(_) => None,
             Ok(expression) => Some(filter(expression)?),
         };
-        Ok(Self { number, name, fields, kind, unique, sparse, partial, ready, spec })
+        let sectioned = true;
+        Ok(Self { number, name, fields, kind, unique, sparse, partial, ready, sectioned, spec })
     }
 
     /// What its entries begin with.
     pub fn prefix(&self) -> [u8; 4] {
         self.number.to_be_bytes()
+    }
+
+    /// What the terms of a section begin with; of all documents, where there are no sections.
+    pub fn section(&self, section: u8) -> Vec<u8> {
+        let mut prefix = self.prefix().to_vec();
+        if self.sectioned {
+            prefix.push(section);
+        }
+        prefix
     }
 
     fn describe(&self, document: &RawDocument, to: &mut Description) -> db::Result<()> {
@@ -274,10 +295,12 @@ impl Index {
                 self.name
             )));
         }
+        let whole = keys.iter().flatten().all(|key| key.len() <= KEY_BYTES_MAX);
+        let section = self.section(if count == 1 && whole { PLAIN } else { SEVERAL });
         let mut terms = BTreeSet::new();
         let mut unique = BTreeSet::new();
         for number in 0..count {
-            let (mut rest, mut term) = (number, self.prefix().to_vec());
+            let (mut rest, mut term) = (number, section.clone());
             let mut entry = self.prefix().to_vec();
             for (keys, (_, ascends)) in keys.iter().zip(&self.fields) {
                 let key = &keys[rest % keys.len()];

@@ -1,6 +1,6 @@
 //! The MongoDB front end: wire protocol in, [`db::Db`] calls out.
 //!
-//! A command's walk: [`listener`] accepts, [`connection`] reads a message ([`wire`]), [`commands`] picks the command, which reads its options,
+//! A command's walk: the server accepts, [`connection`] reads a message ([`wire`]), [`commands`] picks the command, which reads its options,
 //! asks the [`language`] for filters and updates, and calls the database. It decides nothing about expiry: [`layout`] tells the database what
 //! is stored beside a document, and the database does the rest.
 //!
@@ -8,17 +8,20 @@
 
 pub mod auth;
 pub mod commands;
-pub mod connection;
+mod connection;
 pub mod cursors;
 pub mod error;
 pub mod language;
 pub mod layout;
-pub mod listener;
 mod options;
 mod plan;
 #[cfg(test)]
+mod plan_tests;
+#[cfg(test)]
 mod script_tests;
 pub mod sessions;
+#[cfg(test)]
+mod ttl_model_tests;
 pub mod wire;
 
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -26,7 +29,6 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use db::Db;
 
 pub use auth::{Access, Keys};
-pub use listener::{Limits, Listener};
 
 /// How the front end behaves.
 #[derive(Clone, Debug, Default)]
@@ -43,6 +45,7 @@ pub struct FrontEnd {
     pub(crate) options: Options,
     pub(crate) cursors: cursors::Cursors,
     pub(crate) sessions: sessions::Sessions,
+    pub(crate) watched: commands::Watched,
     connections: AtomicI32,
 }
 
@@ -55,6 +58,7 @@ impl FrontEnd {
             options,
             cursors: cursors::Cursors::default(),
             sessions: sessions::Sessions::default(),
+            watched: commands::Watched::default(),
             connections: AtomicI32::new(0),
         }
     }

@@ -11,7 +11,7 @@ use crate::language::filter::{Bounds, Filter, Interval, after};
 use crate::language::keycode;
 use crate::language::sort::Sort;
 use crate::language::vars::Vars;
-use crate::layout::{self, Collection, Index, KEY_BYTES_MAX, Kind};
+use crate::layout::{self, Collection, Index, KEY_BYTES_MAX, Kind, PLAIN, SEVERAL};
 
 /// Ranges of an index that one query reads at most.
 const RANGES_MAX: usize = 1_000;
@@ -26,6 +26,8 @@ pub(crate) struct Plan {
     pub point: bool,
     /// Whether the documents come in the order that was asked for.
     pub sorted: bool,
+    /// But only if the first so many ranges of the route hold nothing.
+    pub unless: usize,
 }
 
 /// What is to be found.
@@ -41,7 +43,21 @@ pub(crate) struct Question<'a> {
 
 impl Plan {
     fn all() -> Self {
-        Self { route: Route::All, index: None, point: false, sorted: false }
+        Self { route: Route::All, index: None, point: false, sorted: false, unless: 0 }
+    }
+
+    /// By ranges of an index, in no order.
+    fn by_terms(index: &str, ranges: Vec<Range<Vec<u8>>>) -> Self {
+        let route = Route::Terms { ranges, backward: false };
+        Self { route, index: Some(index.to_owned()), point: false, sorted: false, unless: 0 }
+    }
+
+    /// Whether its index is read from the end.
+    pub fn is_backward(&self) -> bool {
+        matches!(
+            self.route,
+            Route::Terms { backward: true, .. } | Route::Named { backward: true, .. }
+        )
     }
 
     /// The best way.
@@ -60,21 +76,79 @@ impl Plan {
             if question.hint.is_some_and(|hint| hint != index.name) || !is_usable(index, question) {
                 continue;
             }
-            if let Some((score, ranges)) = ranges(index, &bounds) {
-                let index = Some(index.name.clone());
-                let route = Route::Terms { ranges, backward: false };
-                ways.push((score, Self { route, index, point: false, sorted: false }));
-            } else if question.hint.is_some() && index.kind == Kind::Fields && !index.sparse {
-                let prefix = index.prefix().to_vec();
-                let ranges = vec![prefix.clone()..after(&prefix)];
-                let route = Route::Terms { ranges, backward: false };
-                let index = Some(index.name.clone());
-                ways.push((0, Self { route, index, point: false, sorted: false }));
-            }
+            ways.extend(by_index(index, question, &bounds));
         }
-        let best = ways.into_iter().max_by_key(|(score, _)| *score).map(|(_, plan)| plan);
+        if question.hint.is_none() && bounds.iter().any(|bounds| bounds.path == "_id") {
+            // A part of the collection is less to read than all of it in order.
+            ways.retain(|(score, _)| *score > 0);
+        }
+        let best = ways.into_iter().max_by_key(|(score, plan)| (*score, plan.sorted));
+        let best = best.map(|(_, plan)| plan);
         best.or_else(|| by_name_range(question, &bounds)).unwrap_or_else(Self::all)
     }
+}
+
+/// The way by an index, and how good it is; none if it is no better than reading everything.
+fn by_index(index: &Index, question: &Question<'_>, bounds: &[Bounds]) -> Option<(usize, Plan)> {
+    if let Kind::Wildcard(root) = &index.kind {
+        let (score, ranges) = wildcard_ranges(index, root, bounds)?;
+        return Some((score, Plan::by_terms(&index.name, ranges)));
+    }
+    if index.kind != Kind::Fields {
+        return None;
+    }
+    // Two conditions on one path may be met by two elements of an array, but not by one value.
+    let several = ranges(index, SEVERAL, bounds)?;
+    let mut narrow: Vec<Bounds> = Vec::new();
+    for bounds in bounds {
+        match narrow.iter_mut().find(|other| other.path == bounds.path) {
+            Some(other) => *other = other.and(bounds),
+            None => narrow.push(bounds.clone()),
+        }
+    }
+    let plain = match index.sectioned {
+        true => ranges(index, PLAIN, &narrow)?,
+        false => Ranges { list: Vec::new(), ..several.clone() },
+    };
+    let direction = question
+        .sort
+        .filter(|_| index.sectioned && !question.collated && plain.list.len() <= 1)
+        .and_then(|sort| direction(index, plain.equal, sort, &narrow));
+    if plain.score == 0 && direction.is_none() && question.hint.is_none() {
+        return None;
+    }
+    let unless = several.list.len();
+    let ranges = [several.list, plain.list].concat();
+    let mut plan = Plan::by_terms(&index.name, ranges);
+    if let Some(backward) = direction {
+        (plan.sorted, plan.unless) = (true, unless);
+        if let Route::Terms { backward: way, .. } = &mut plan.route {
+            *way = backward;
+        }
+    }
+    Some((plain.score, plan))
+}
+
+/// Whether an index, read backwards or not, has documents in an order: after the fields that are equal to one value, its fields must be
+/// those of the order.
+fn direction(index: &Index, equal: usize, sort: &Sort, bounds: &[Bounds]) -> Option<bool> {
+    let fixed = &index.fields[..equal];
+    let is_fixed = |path: &str| fixed.iter().any(|(other, _)| other.as_str() == path);
+    debug_assert!(fixed.iter().all(|(path, _)| bounds.iter().any(|b| b.path == path.as_str())));
+    let mut rest = index.fields[equal..].iter();
+    let mut backward = None;
+    for field in sort.fields().iter().filter(|field| !is_fixed(field.path.as_str())) {
+        let (path, ascends) = rest.next()?;
+        let opposite = field.ascending != *ascends;
+        if !field.is_by_value()
+            || path.as_str() != field.path.as_str()
+            || backward.is_some_and(|backward| backward != opposite)
+        {
+            return None;
+        }
+        backward = Some(opposite);
+    }
+    Some(backward.unwrap_or(false))
 }
 
 /// `_id` equal to one value, or to one of several.
@@ -87,7 +161,8 @@ fn by_id(question: &Question<'_>) -> Option<Plan> {
         return None;
     }
     let route = Route::Names(vec![layout::name_of(id).into()]);
-    Some(Plan { route, index: Some("_id_".into()), point: true, sorted: true })
+    let index = Some("_id_".into());
+    Some(Plan { route, index, point: true, sorted: true, unless: 0 })
 }
 
 /// Names are keys of `_id` in order: ranges of it, and sorts by it.
@@ -96,21 +171,22 @@ fn by_name_range(question: &Question<'_>, bounds: &[Bounds]) -> Option<Plan> {
     let by_id = matches!(sort, [field] if field.path.as_str() == "_id");
     let backward = by_id && !sort[0].ascending;
     let all = layout::names();
-    let bound = bounds.iter().filter(|bounds| bounds.path == "_id");
-    let bound = bound.min_by_key(|bounds| (!bounds.points, bounds.intervals.len()));
+    // No `_id` is an array: all conditions are about one value.
+    let bound = bounds.iter().filter(|bounds| bounds.path == "_id").cloned();
+    let bound = bound.reduce(|one, two| one.and(&two));
     let sorted = by_id || sort.is_empty();
-    match bound {
+    let plan = |range, backward| {
+        let route = Route::Named { range, backward };
+        Plan { route, index: Some("_id_".into()), point: false, sorted, unless: 0 }
+    };
+    match &bound {
         Some(Bounds { intervals, .. }) if intervals.len() == 1 => {
             let Interval { from, to } = &intervals[0];
             let start = [&all.start[..], from].concat();
             let end = if to.is_empty() { all.end } else { [&all.start[..], to].concat() };
-            let route = Route::Named { range: start..end, backward };
-            Some(Plan { route, index: Some("_id_".into()), point: false, sorted })
+            Some(plan(start..end, backward))
         }
-        _ if by_id || question.hint == Some("_id_") => {
-            let route = Route::Named { range: all, backward };
-            Some(Plan { route, index: Some("_id_".into()), point: false, sorted })
-        }
+        _ if by_id || question.hint == Some("_id_") => Some(plan(all, backward)),
         _ => None,
     }
 }
@@ -161,7 +237,13 @@ pub(crate) fn between(
     min: Option<&RawDocument>,
     max: Option<&RawDocument>,
 ) -> Option<Plan> {
-    let plan = |route| Plan { route, index: Some(index.to_owned()), point: false, sorted: false };
+    let plan = |route| Plan {
+        route,
+        index: Some(index.to_owned()),
+        point: false,
+        sorted: false,
+        unless: 0,
+    };
     let values = |keys: &RawDocument, wanted: &[&str]| {
         let mut out = Vec::new();
         for (element, wanted) in keys.iter().zip(wanted) {
@@ -181,52 +263,69 @@ pub(crate) fn between(
     }
     let found = collection.index(index)?;
     let names: Vec<&str> = found.fields.iter().map(|(path, _)| path.as_str()).collect();
-    let prefix = found.prefix().to_vec();
-    let key = |keys: &RawDocument| {
-        let mut term = prefix.clone();
-        for (key, (_, ascends)) in values(keys, &names)?.iter().zip(&found.fields) {
-            layout::push_key(&mut term, key, *ascends);
-        }
-        Some(term)
+    let range = |section: u8| {
+        let prefix = found.section(section);
+        let key = |keys: &RawDocument| {
+            let mut term = prefix.clone();
+            for (key, (_, ascends)) in values(keys, &names)?.iter().zip(&found.fields) {
+                layout::push_key(&mut term, key, *ascends);
+            }
+            Some(term)
+        };
+        Some(min.map_or(Some(prefix.clone()), key)?..max.map_or(Some(after(&prefix)), key)?)
     };
-    let start = min.map_or(Some(prefix.clone()), key)?;
-    let end = max.map_or(Some(after(&prefix)), key)?;
-    Some(plan(Route::Terms { ranges: vec![start..end], backward: false }))
+    let mut ranges = vec![range(SEVERAL)?];
+    if found.sectioned {
+        ranges.push(range(PLAIN)?);
+    }
+    Some(plan(Route::Terms { ranges, backward: false }))
 }
 
-/// The ranges of an index that hold all matches, and how good they are.
-fn ranges(index: &Index, bounds: &[Bounds]) -> Option<(usize, Vec<Range<Vec<u8>>>)> {
+/// The ranges of a wildcard index that hold all matches, and how good they are.
+fn wildcard_ranges(
+    index: &Index,
+    root: &str,
+    bounds: &[Bounds],
+) -> Option<(usize, Vec<Range<Vec<u8>>>)> {
+    let inside = |path: &str| {
+        let rest = path.strip_prefix(root);
+        rest.is_some_and(|rest| root.is_empty() || rest.is_empty() || rest.starts_with('.'))
+    };
+    let found = bounds
+        .iter()
+        .filter(|bounds| inside(&bounds.path) && !bounds.intervals.iter().any(covers_missing));
+    let found = found.min_by_key(|bounds| (!bounds.points, bounds.intervals.len()))?;
+    let prefix = index.wildcard_prefix(&found.path);
+    let ranges = found.intervals.iter().map(|interval| range(&prefix, interval, true));
+    Some((1 + usize::from(found.points), ranges.collect()))
+}
+
+/// Ranges of a section of an index that hold all matches in it.
+#[derive(Clone)]
+struct Ranges {
+    list: Vec<Range<Vec<u8>>>,
+    /// How good they are: 0 is all of it.
+    score: usize,
+    /// How many of the index's first fields are equal to one value.
+    equal: usize,
+}
+
+/// The ranges of a section; none if the index does not have all matches.
+fn ranges(index: &Index, section: u8, bounds: &[Bounds]) -> Option<Ranges> {
     let best = |path: &str| {
-        let at = bounds.iter().filter(|bounds| bounds.path == path && !bounds.intervals.is_empty());
+        let at = bounds.iter().filter(|bounds| bounds.path == path);
         at.min_by_key(|bounds| (!bounds.points, bounds.intervals.len()))
     };
-    if let Kind::Wildcard(root) = &index.kind {
-        let inside = |path: &str| {
-            let rest = path.strip_prefix(root.as_str());
-            rest.is_some_and(|rest| root.is_empty() || rest.is_empty() || rest.starts_with('.'))
-        };
-        let found = bounds
-            .iter()
-            .filter(|bounds| inside(&bounds.path) && !bounds.intervals.iter().any(covers_missing));
-        let found = found.min_by_key(|bounds| (!bounds.points, bounds.intervals.len()))?;
-        let prefix = index.wildcard_prefix(&found.path);
-        let ranges = found.intervals.iter().map(|interval| range(&prefix, interval, true));
-        return Some((1 + usize::from(found.points), ranges.collect()));
-    }
-    if index.kind != Kind::Fields {
-        return None;
-    }
-    let mut prefixes = vec![index.prefix().to_vec()];
-    let mut score = 0;
+    let mut prefixes = vec![index.section(section)];
+    let (mut score, mut equal) = (0, 0);
     for (number, (path, ascends)) in index.fields.iter().enumerate() {
         let found = best(path.as_str());
         let found = found.filter(|found| prefixes.len() * found.intervals.len() <= RANGES_MAX);
-        let Some(found) = found else {
-            break;
-        };
-        if index.sparse && number == 0 && found.intervals.iter().any(covers_missing) {
+        let missing = found.is_none_or(|found| found.intervals.iter().any(covers_missing));
+        if index.sparse && number == 0 && missing {
             return None;
         }
+        let Some(found) = found else { break };
         let is_point = |interval: &Interval| interval.to == after(&interval.from);
         let exact = found.points
             && found
@@ -237,9 +336,10 @@ fn ranges(index: &Index, bounds: &[Bounds]) -> Option<(usize, Vec<Range<Vec<u8>>
             let ranges = prefixes.iter().flat_map(|prefix| {
                 found.intervals.iter().map(|interval| range(prefix, interval, *ascends))
             });
-            return Some((score + 1, ranges.collect()));
+            return Some(Ranges { list: ranges.collect(), score: score + 1, equal });
         }
         score += 4;
+        equal += usize::from(equal == number && found.intervals.len() == 1);
         prefixes = prefixes
             .iter()
             .flat_map(|prefix| {
@@ -251,11 +351,11 @@ fn ranges(index: &Index, bounds: &[Bounds]) -> Option<(usize, Vec<Range<Vec<u8>>
             })
             .collect();
     }
-    let ranges = prefixes.into_iter().map(|prefix| {
+    let list = prefixes.into_iter().map(|prefix| {
         let end = after(&prefix);
         prefix..end
     });
-    (score > 0).then(|| (score, ranges.collect()))
+    Some(Ranges { list: list.collect(), score, equal })
 }
 
 /// Whether documents without the field are among the matches.

@@ -4,10 +4,14 @@
 //! run '{"find": "c"}'              a command on the database `d`, in extended JSON
 //! run admin '{"listDatabases": 1}' the same on another database
 //! more c 2                         the next batch of the last cursor that was opened
+//! kill c                           closes that cursor
+//! charge                           what `getLastRequestStatistics` tells, without the time that it took
+//! resume c 2                       a new change stream on `c`, after the second event of the last batch
 //! advance 50                       moves the clock; nothing is purged
 //! purge                            removes what has expired
 //! stored                           how many documents and index entries are really stored
-//! strict                           begins anew, with --mongo-strict-cosmos
+//! anew                             begins anew
+//! strict                           the same, with --mongo-strict-cosmos
 //! ```
 
 use std::error::Error;
@@ -42,18 +46,95 @@ fn scripts() {
     }
 }
 
-struct World {
+/// Every command of the table stands in a script.
+#[test]
+fn every_command_has_a_script() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("testscripts/commands");
+    let mut scripts = String::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        scripts.push_str(&std::fs::read_to_string(entry.unwrap().path()).unwrap());
+    }
+    // Those that need keys, that have a verb of their own here, or whose answer is never the same.
+    let elsewhere = [
+        "saslStart",
+        "saslContinue",
+        "getMore",
+        "getLastRequestStatistics",
+        "buildInfo",
+        "hostInfo",
+        "serverStatus",
+        "listCommands",
+        "startSession",
+    ];
+    let source = include_str!("commands.rs");
+    let table = source.split("async fn dispatch").nth(1).unwrap().split("fn need").next().unwrap();
+    let tried =
+        |name: &&str| elsewhere.contains(name) || scripts.contains(&format!("{{\"{name}\":"));
+    let (mut count, mut missing, mut names) = (0, Vec::new(), Vec::new());
+    // The names of an arm, with `|` between them and `=>` at the end; other texts have neither behind them.
+    let mut pieces = table.split('"').skip(1);
+    while let (Some(name), Some(rest)) = (pieces.next(), pieces.next()) {
+        let rest = rest.trim_start();
+        if rest.starts_with('|') || rest.starts_with("=>") {
+            names.push(name);
+        }
+        if rest.starts_with("=>") {
+            count += 1;
+            if !names.iter().any(tried) {
+                missing.push(std::mem::take(&mut names));
+            }
+            names.clear();
+        }
+    }
+    assert!(count > 40, "only {count} commands were found: the test tests nothing");
+    assert!(missing.is_empty(), "no script tries {missing:?}");
+}
+
+/// Whatever bytes come in a message, a connection answers them or says why it closes.
+#[test]
+fn broken_commands_are_answered_or_refused() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("testscripts/commands");
+    let mut random = fastrand::Rng::with_seed(7);
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let script = std::fs::read_to_string(entry.unwrap().path()).unwrap();
+        let mut world = World::new(false);
+        for line in script.lines().filter_map(|line| line.strip_prefix("run '")) {
+            let Ok(json) = serde_json::from_str::<Value>(line.trim_end_matches('\'')) else {
+                continue;
+            };
+            let Ok(Bson::Document(mut command)) = Bson::try_from(json) else { continue };
+            command.insert("$db", "d");
+            let good = RawDocumentBuf::try_from(&command).unwrap();
+            drop(world.send(good.as_bytes()));
+            for _ in 0..20 {
+                let mut bad = good.as_bytes().to_vec();
+                for _ in 0..random.usize(1..5) {
+                    let at = random.usize(..bad.len());
+                    bad[at] = random.u8(..);
+                }
+                drop(world.send(&bad));
+            }
+        }
+        // It is all the same to the next client.
+        assert!(world.ask("d", bson::doc! {"ping": 1}).is_ok());
+    }
+}
+
+/// A server without sockets.
+pub(crate) struct World {
     runtime: tokio::runtime::Runtime,
-    clock: Arc<VirtualClock>,
+    pub clock: Arc<VirtualClock>,
     db: Db,
     connection: Connection,
     _stopping: watch::Sender<bool>,
     requests: i32,
     cursor: i64,
+    /// The resume tokens of the last batch.
+    tokens: Vec<Bson>,
 }
 
 impl World {
-    fn new(strict_cosmos: bool) -> Self {
+    pub fn new(strict_cosmos: bool) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let clock = Arc::new(VirtualClock::frozen(START));
         let options = db::Options { layouts: Some(layout::compile), ..db::Options::default() };
@@ -63,36 +144,59 @@ impl World {
         let (stopping, stopped) = watch::channel(false);
         let address = "127.0.0.1:10255".parse().unwrap();
         let connection = Connection::new(Arc::new(front_end), address, stopped);
-        Self { runtime, clock, db, connection, _stopping: stopping, requests: 0, cursor: 0 }
+        let tokens = Vec::new();
+        Self { runtime, clock, db, connection, _stopping: stopping, requests: 0, cursor: 0, tokens }
     }
 
     fn command(&mut self, database: &str, text: &str) -> Result<String, Box<dyn Error>> {
         let json: Value = serde_json::from_str(text)?;
-        let Bson::Document(mut command) = Bson::try_from(json)? else {
+        let Bson::Document(command) = Bson::try_from(json)? else {
             return Err("not a document".into());
         };
-        command.insert("$db", database);
-        let body = RawDocumentBuf::try_from(&command)?;
-        self.requests += 1;
-        let mut message = Vec::new();
-        let length = 16 + 5 + body.as_bytes().len() as i32;
-        for field in [length, self.requests, 0, 2013, 0] {
-            message.extend_from_slice(&field.to_le_bytes());
-        }
-        message.push(0);
-        message.extend_from_slice(body.as_bytes());
-        let answer = self.runtime.block_on(self.connection.answer(message.into()))?;
-        let answer = answer.ok_or("no answer")?;
-        let reply = bson::RawDocument::from_bytes(&answer[21..])?;
-        let reply: Document = reply.try_into()?;
+        let mut reply = self.ask(database, command)?;
         let cursor = reply.get_document("cursor").and_then(|cursor| cursor.get_i64("id"));
-        let mut reply = reply;
+        self.cursor = cursor.ok().filter(|id| *id != 0).unwrap_or(self.cursor);
+        let batch = reply.get_document("cursor").and_then(|found| found.get_array("nextBatch"));
+        if let Ok(batch) = batch {
+            let token = |event: &Bson| event.as_document()?.get("_id").cloned();
+            self.tokens = batch.iter().filter_map(token).collect();
+        }
         // Every reply has them.
         for name in ["operationTime", "$clusterTime"] {
             reply.remove(name);
         }
-        self.cursor = cursor.ok().filter(|id| *id != 0).unwrap_or(self.cursor);
         Ok(shown(Bson::Document(reply).into_relaxed_extjson()))
+    }
+
+    /// Removes what has expired; how many documents went.
+    pub fn purge(&mut self) -> u64 {
+        self.runtime.block_on(self.db.purge_all()).unwrap().purged
+    }
+
+    /// A command as it is on the wire, and its reply.
+    pub fn ask(
+        &mut self,
+        database: &str,
+        mut command: Document,
+    ) -> Result<Document, Box<dyn Error>> {
+        command.insert("$db", database);
+        let body = RawDocumentBuf::try_from(&command)?;
+        let answer = self.send(body.as_bytes())?.ok_or("no answer")?;
+        let reply = bson::RawDocument::from_bytes(&answer[21..])?;
+        Ok(reply.try_into()?)
+    }
+
+    /// A message with this body, and the message that answers it.
+    fn send(&mut self, body: &[u8]) -> Result<Option<Vec<u8>>, String> {
+        self.requests += 1;
+        let mut message = Vec::new();
+        let length = 16 + 5 + body.len() as i32;
+        for field in [length, self.requests, 0, 2013, 0] {
+            message.extend_from_slice(&field.to_le_bytes());
+        }
+        message.push(0);
+        message.extend_from_slice(body);
+        self.runtime.block_on(self.connection.answer(message.into()))
     }
 }
 
@@ -101,6 +205,15 @@ fn shown(mut value: Value) -> String {
     fn clean(value: &mut Value) {
         match value {
             Value::Object(fields) => {
+                if let Some(Value::String(text)) = fields.get_mut("errmsg")
+                    && let Some(rest) = text.strip_prefix("cursor id ")
+                {
+                    *text = format!("cursor id …{}", rest.trim_start_matches(char::is_numeric));
+                }
+                // Tokens say nothing to a reader.
+                if fields.len() == 1 && fields.contains_key("_data") {
+                    fields.insert("_data".into(), "…".into());
+                }
                 for name in ["uuid", "localTime", "id"] {
                     if fields
                         .get(name)
@@ -134,14 +247,34 @@ impl Runner for World {
                 );
                 self.command("d", &text)
             }
+            ("kill", [collection]) => {
+                let cursors = vec![Bson::Int64(self.cursor)];
+                let reply =
+                    self.ask("d", bson::doc! {"killCursors": *collection, "cursors": cursors})?;
+                Ok(format!("killed {}", reply.get_array("cursorsKilled")?.len()))
+            }
+            ("charge", []) => {
+                let reply = self.ask("d", bson::doc! {"getLastRequestStatistics": 1})?;
+                let charge = reply.get_f64("RequestCharge")?;
+                Ok(format!("{}: {charge}", reply.get_str("CommandName")?))
+            }
+            ("resume", [collection, number]) => {
+                let token = self.tokens.get(number.parse::<usize>()? - 1).ok_or("no such event")?;
+                let command = bson::doc! {
+                    "aggregate": *collection, "cursor": {},
+                    "pipeline": [
+                        {"$changeStream": {"resumeAfter": token}},
+                        {"$project": {"operationType": 1, "documentKey": 1}},
+                    ],
+                };
+                let text = Bson::Document(command).into_canonical_extjson().to_string();
+                self.command("d", &text)
+            }
             ("advance", [secs]) => {
                 self.clock.advance(secs.parse()?);
                 Ok(String::new())
             }
-            ("purge", []) => {
-                let report = self.runtime.block_on(self.db.purge_all())?;
-                Ok(format!("purged {}", report.purged))
-            }
+            ("purge", []) => Ok(format!("purged {}", self.purge())),
             ("stored", []) => {
                 let mut lines = Vec::new();
                 for container in self.db.containers("d")? {
@@ -158,6 +291,10 @@ impl Runner for World {
                     ));
                 }
                 Ok(lines.join("\n"))
+            }
+            ("anew", []) => {
+                *self = Self::new(false);
+                Ok(String::new())
             }
             ("strict", []) => {
                 *self = Self::new(true);

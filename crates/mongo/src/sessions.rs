@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bson::RawDocumentBuf;
+use bson::{RawDocument, RawDocumentBuf};
 use bytes::Bytes;
 use db::Container;
 
@@ -91,6 +91,23 @@ impl Sessions {
             }
         }
         sessions.insert(session.to_vec(), Last { number, reply: reply.clone(), at: now });
+    }
+
+    /// Sessions that have written, and when each did last; the current one among them.
+    pub fn listed(&self, current: Option<&RawDocument>) -> Vec<(RawDocumentBuf, Duration)> {
+        let known = self.lock();
+        let mut all: Vec<_> = known
+            .iter()
+            .filter_map(|(session, last)| {
+                Some((RawDocumentBuf::from_bytes(session.clone()).ok()?, last.at))
+            })
+            .collect();
+        if let Some(current) = current
+            && !known.contains_key(current.as_bytes())
+        {
+            all.push((current.to_owned(), Duration::MAX));
+        }
+        all
     }
 
     /// Forgets a session; its open transaction is as if it had never been.

@@ -2,7 +2,7 @@
 //!
 //! # A point read, from crate to crate
 //!
-//! 1. [`cosmos::Listener::serve`] accepts; [`cosmos::FrontEnd::answer`] checks the signature and picks the route.
+//! 1. [`listener::Listener::serve`] accepts; [`cosmos::FrontEnd::answer`] checks the signature and picks the route.
 //! 2. The front end reads headers into a typed request and calls [`db::Db::read`].
 //! 3. The database takes one `now` from its [`model::clock::Clock`], finds the record in a [`storage::Snapshot`], and leaves out what is dead
 //!    under [`model::ttl::Horizon`].
@@ -24,6 +24,8 @@ pub mod check;
 pub mod config;
 pub mod guard;
 pub mod insight;
+mod lanes;
+pub mod listener;
 pub mod logger;
 pub mod remote;
 pub mod transfer;
@@ -35,7 +37,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
-use cosmos::{FrontEnd, Limits, Listener};
+use cosmos::FrontEnd;
 use db::Db;
 use model::clock::{Clock, SystemClock, VirtualClock};
 use storage::Engine;
@@ -46,6 +48,7 @@ use tokio::sync::watch;
 use certificate::Identity;
 use config::{ClockKind, Serve};
 use guard::Guarded;
+use listener::{Listener, Protocol, Sockets};
 
 /// Serves until `stop` is told, then finishes what is running and flushes. An error if the store fails meanwhile.
 pub async fn serve(config: &Serve, stop: watch::Receiver<bool>) -> Result<()> {
@@ -73,14 +76,16 @@ pub async fn serve(config: &Serve, stop: watch::Receiver<bool>) -> Result<()> {
         certificate: identity.authority.clone().map(Into::into),
     };
     let front_end = Arc::new(FrontEnd::new(db.clone(), keys, machine_clock, options));
-    let listeners = bind(config, &identity, &front_end).await?;
+    let sockets = Sockets::new(identity.tls.clone()).context("cannot start threads")?;
+    let mut listeners = bind(config, &sockets, &front_end).await?;
     let sampling = tokio::spawn(keep_sampling(front_end.clone()));
     let address = listeners[0].address()?;
     let options = mongo::Options { strict_cosmos: config.mongo_strict_cosmos };
     let mongo = Arc::new(mongo::FrontEnd::new(db.clone(), config.mongo_keys()?, options));
     mongo.resume().await.context("cannot finish building MongoDB indexes")?;
-    let mongo_listeners = bind_mongo(config, &identity, &mongo).await?;
-    let mongo_address = mongo_listeners.first().map(mongo::Listener::address).transpose()?;
+    let mongo_listeners = bind_mongo(config, &sockets, &mongo).await?;
+    let mongo_address = mongo_listeners.first().map(Listener::address).transpose()?;
+    listeners.extend(mongo_listeners);
     announce(config, &identity, &key_hint, (address, mongo_address));
 
     let purging = tokio::spawn(keep_purging(db.clone()));
@@ -88,12 +93,7 @@ pub async fn serve(config: &Serve, stop: watch::Receiver<bool>) -> Result<()> {
         let (stop, failed) = (stop.clone(), failed.clone());
         tokio::spawn(listener.serve(either(stop, failed)))
     });
-    let mut all = serving.collect::<Vec<_>>();
-    all.extend(mongo_listeners.into_iter().map(|listener| {
-        let (stop, failed) = (stop.clone(), failed.clone());
-        tokio::spawn(listener.serve(either(stop, failed)))
-    }));
-    for serving in all {
+    for serving in serving.collect::<Vec<_>>() {
         serving.await.context("the listener has ended")?;
     }
     purging.abort();
@@ -133,7 +133,7 @@ async fn either(mut stop: watch::Receiver<bool>, mut failed: watch::Receiver<Opt
 
 async fn bind(
     config: &Serve,
-    identity: &Identity,
+    sockets: &Sockets,
     front_end: &Arc<FrontEnd>,
 ) -> Result<Vec<Listener>> {
     let mut listeners: Vec<Listener> = Vec::new();
@@ -144,14 +144,8 @@ async fn bind(
             Some(first) => first.address()?.port(),
         };
         let address = SocketAddr::new(ip, port);
-        let bound = Listener::bind(
-            address,
-            Some(identity.tls.clone()),
-            front_end.clone(),
-            Limits::default(),
-        )
-        .await;
-        match bound {
+        let protocol = Protocol::Http(front_end.clone());
+        match Listener::bind(address, sockets.clone(), protocol).await {
             Ok(listener) => listeners.push(listener),
             Err(error) if listeners.is_empty() => {
                 return Err(cannot_bind(address, "--port", &error));
@@ -165,19 +159,18 @@ async fn bind(
 /// Listens for MongoDB drivers. A default port that is taken is no reason not to serve the rest.
 async fn bind_mongo(
     config: &Serve,
-    identity: &Identity,
+    sockets: &Sockets,
     front_end: &Arc<mongo::FrontEnd>,
-) -> Result<Vec<mongo::Listener>> {
-    let mut listeners: Vec<mongo::Listener> = Vec::new();
+) -> Result<Vec<Listener>> {
+    let mut listeners: Vec<Listener> = Vec::new();
     for ip in config.addresses() {
         let port = match listeners.first() {
             None => config.mongo_port(),
             Some(first) => first.address()?.port(),
         };
         let address = SocketAddr::new(ip, port);
-        let tls = Some(identity.tls.clone());
-        let limits = mongo::Limits::default();
-        match mongo::Listener::bind(address, tls, front_end.clone(), limits).await {
+        let protocol = Protocol::Mongo(front_end.clone());
+        match Listener::bind(address, sockets.clone(), protocol).await {
             Ok(listener) => listeners.push(listener),
             Err(error) if listeners.is_empty() && config.mongo_port.is_some() => {
                 return Err(cannot_bind(address, "--mongo-port", &error));
@@ -280,27 +273,22 @@ async fn keep_sampling(front_end: Arc<FrontEnd>) {
 /// Removes expired items for ever: when the next is due, or a write says sooner.
 pub async fn keep_purging(db: Db) {
     loop {
-        let (wait, planned) = match db.purge().await {
-            Ok(report) if report.throttled => (THROTTLED_WAIT, None),
-            Ok(report) if report.more => (Duration::ZERO, None),
+        match db.purge().await {
+            Ok(report) if report.throttled => rest(&db, THROTTLED_WAIT).await,
+            Ok(report) if report.more => tokio::task::yield_now().await,
             Ok(report) => {
                 let now = db.clock().now();
                 let secs = report.next_due.map_or(u64::MAX, |due| due.since(now).max(1));
-                (Duration::from_secs(secs), report.next_due)
+                tokio::select! {
+                    () = rest(&db, Duration::from_secs(secs)) => {}
+                    () = db.purge_wanted(report.next_due) => {}
+                }
             }
             Err(db::Error::Stopping) => return,
             Err(error) => {
                 log::error!("the purge: {error}");
-                (ERROR_WAIT, None)
+                rest(&db, ERROR_WAIT).await;
             }
-        };
-        if wait.is_zero() {
-            tokio::task::yield_now().await;
-            continue;
-        }
-        tokio::select! {
-            () = rest(&db, wait) => {}
-            () = db.purge_wanted(planned) => {}
         }
     }
 }

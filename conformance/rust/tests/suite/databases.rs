@@ -2,7 +2,12 @@
 
 use futures::TryStreamExt;
 
-use azure_data_cosmos::Query;
+use std::collections::HashMap;
+
+use azure_core::http::headers::{HeaderName, HeaderValue};
+use azure_data_cosmos::models::ThroughputProperties;
+use azure_data_cosmos::options::{CreateDatabaseOptions, OperationOptionsBuilder};
+use azure_data_cosmos::{Query, ResourceIdentity};
 
 use crate::server::{USUAL, connect, fresh, status};
 
@@ -43,4 +48,34 @@ async fn query_by_id() {
         .expect("rows");
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].id.as_deref(), Some(id.as_str()));
+}
+
+/// The SDK cannot ask for a database's throughput when it makes one, but it can send the header.
+#[tokio::test]
+async fn shared_throughput_is_read_and_replaced() {
+    let client = connect(USUAL).await;
+    let id = fresh("db");
+    let headers = HashMap::from([(
+        HeaderName::from_static("x-ms-offer-throughput"),
+        HeaderValue::from_static("500"),
+    )]);
+    let operation = OperationOptionsBuilder::new().with_custom_headers(headers).build();
+    let options = CreateDatabaseOptions::default().with_operation_options(operation);
+    client.create_database(&id, Some(options)).await.expect("create");
+    let database = client.database_client(id.as_str());
+    let read = database.read_throughput(None).await.expect("read").expect("an offer");
+    assert_eq!(read.throughput(), Some(500));
+    let larger = ThroughputProperties::manual(600);
+    database.begin_replace_throughput(larger, None).await.expect("replace").await.expect("done");
+    let read = database.read_throughput(None).await.expect("read").expect("an offer");
+    assert_eq!(read.throughput(), Some(600));
+}
+
+#[tokio::test]
+async fn a_client_knows_where_and_what_it_is() {
+    let client = connect(USUAL).await;
+    assert_eq!(client.endpoint().port(), Some(crate::server::port()));
+    let database = client.database_client("some");
+    assert_eq!((database.name(), database.rid().is_none()), (Some("some"), true));
+    assert_eq!(database.id(), &ResourceIdentity::from("some"));
 }

@@ -1,9 +1,16 @@
 //! Items.
 
-use azure_data_cosmos::models::{ContainerProperties, PartitionKeyDefinition};
+use std::time::Duration;
+
+use azure_data_cosmos::feed::FeedRange;
+use azure_data_cosmos::models::{
+    BatchResponse, ChangeFeedPolicy, ContainerProperties, CosmosNumber, PartitionKeyDefinition,
+    PatchInstructions, PatchOperation,
+};
 use azure_data_cosmos::options::{
-    ChangeFeedStartFrom, ContentResponseOnWrite, ItemReadOptions, ItemWriteOptions,
-    OperationOptionsBuilder, Precondition,
+    ChangeFeedMode, ChangeFeedOptions, ChangeFeedStartFrom, ContentResponseOnWrite,
+    ItemReadOptions, ItemWriteOptions, OperationOptionsBuilder, PatchItemOptions, PatchStrategy,
+    Precondition,
 };
 use azure_data_cosmos::{FeedScope, PartitionKey, Query, TransactionalBatch};
 use futures::{StreamExt, TryStreamExt};
@@ -189,11 +196,103 @@ async fn change_feed() {
 #[tokio::test]
 async fn transactional_batch() {
     let container = plain_container(&connect(USUAL).await).await;
+    let item = |id: &str, n: u64| json!({"id": id, "pk": "a", "n": n});
+    let statuses = |batch: BatchResponse| -> Vec<u16> {
+        let results = batch.into_model().expect("results");
+        results.results().iter().map(|result| result.status_code()).collect()
+    };
     let batch = TransactionalBatch::new("a")
-        .create_item(json!({"id": "1", "pk": "a"}))
+        .create_item(item("1", 1))
         .unwrap()
-        .create_item(json!({"id": "2", "pk": "a"}))
+        .upsert_item(item("2", 1), None)
+        .unwrap()
+        .replace_item("1", item("1", 2), None)
+        .unwrap()
+        .read_item("1", None)
+        .delete_item("2", None);
+    let done = container.execute_transactional_batch(batch, None).await.expect("batch");
+    assert_eq!(statuses(done), [201, 201, 200, 200, 204]);
+    let read: Value =
+        container.read_item("a", "1", None).await.expect("read").into_model().unwrap();
+    assert_eq!(read["n"], 2);
+    assert_eq!(status(container.read_item("a", "2", None).await), 404);
+
+    // All or nothing: the second is taken.
+    let batch = TransactionalBatch::new("a")
+        .create_item(item("3", 1))
+        .unwrap()
+        .create_item(item("1", 1))
         .unwrap();
-    container.execute_transactional_batch(batch, None).await.expect("batch");
-    container.read_item("a", "2", None).await.expect("read");
+    let undone = container.execute_transactional_batch(batch, None).await.expect("an answer");
+    assert_eq!(statuses(undone), [424, 409]);
+    assert_eq!(status(container.read_item("a", "3", None).await), 404);
+}
+
+#[tokio::test]
+async fn patches_by_the_server_and_by_the_client() {
+    let container = plain_container(&connect(USUAL).await).await;
+    for strategy in [PatchStrategy::ServerSide, PatchStrategy::ClientSide] {
+        let item = json!({"id": "1", "pk": "a", "n": 1, "list": ["x"], "old": 1, "gone": 1});
+        container.upsert_item("a", "1", item, None).await.expect("upsert");
+        let patch = PatchInstructions::new()
+            .with_operation(PatchOperation::set("/s", json!("gold")))
+            .with_operation(PatchOperation::add("/list/-", json!("y")))
+            .with_operation(PatchOperation::replace("/old", json!(2)))
+            .with_operation(PatchOperation::remove("/gone"))
+            .with_operation(PatchOperation::increment("/n", CosmosNumber::from(4i64)))
+            .with_operation(PatchOperation::move_value("/list/0", "/first"));
+        let options = PatchItemOptions::default().with_strategy(strategy);
+        let patched = container.patch_item("a", "1", patch, Some(options)).await.expect("patch");
+        let patched: Value = patched.into_model().expect("JSON");
+        for (name, value) in [
+            ("s", json!("gold")),
+            ("list", json!(["y"])),
+            ("old", json!(2)),
+            ("gone", Value::Null),
+            ("n", json!(5)),
+            ("first", json!("x")),
+        ] {
+            assert_eq!(patched[name], value, "{name}");
+        }
+    }
+}
+
+/// What one client was told serves another.
+#[tokio::test]
+async fn session_tokens_are_handed_on() {
+    let writer = plain_container(&connect(USUAL).await).await;
+    let mut told = Vec::new();
+    for n in 0..3 {
+        let item = json!({"id": "1", "pk": "a", "n": n});
+        let written = writer.upsert_item("a", "1", item, None).await.expect("upsert");
+        let token = written.headers().session_token().expect("a token").clone();
+        told.push((FeedRange::full(), token));
+    }
+    let latest = writer.get_latest_session_token(&told, &FeedRange::full()).expect("latest");
+    assert_eq!(latest.to_string(), told[2].1.to_string());
+    let options = ItemReadOptions::default().with_session_token(latest);
+    let read: Value =
+        writer.read_item("a", "1", Some(options)).await.expect("read").into_model().unwrap();
+    assert_eq!(read["n"], 2);
+}
+
+/// All versions and deletes, from now on.
+#[tokio::test]
+async fn change_feed_of_all_versions() {
+    let policy = ChangeFeedPolicy::default().with_retention_duration(Duration::from_secs(600));
+    let properties =
+        ContainerProperties::new("items", "/pk".into()).with_change_feed_policy(policy);
+    let container = container(&connect(USUAL).await, properties).await;
+    let options = ChangeFeedOptions::default().with_mode(ChangeFeedMode::AllVersionsAndDeletes);
+    let scope = FeedScope::full_container();
+    let mut pages = container
+        .query_change_feed::<Value>(scope, ChangeFeedStartFrom::Now, Some(options))
+        .await
+        .expect("change feed");
+    assert!(pages.next().await.expect("a page").expect("nothing yet").into_items().is_empty());
+    container.create_item("a", "1", json!({"id": "1", "pk": "a"}), None).await.expect("create");
+    container.delete_item("a", "1", None).await.expect("delete");
+    let changes = pages.next().await.expect("a page").expect("changes").into_items();
+    let kinds: Vec<bool> = changes.iter().map(|change| change.current().is_some()).collect();
+    assert_eq!(kinds, [true, false]);
 }

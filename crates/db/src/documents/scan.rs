@@ -163,6 +163,13 @@ pub struct DocumentChange {
     pub is_new: bool,
 }
 
+impl DocumentChange {
+    /// When it was changed.
+    pub fn ts(&self) -> Timestamp {
+        self.document.ts
+    }
+}
+
 impl Db {
     /// Where a reader stands that wants only what comes from now on.
     pub fn change_position(&self, container: &Container) -> ChangePosition {
@@ -218,6 +225,21 @@ impl DocumentScan {
             }
             tokio::task::yield_now().await;
         }
+    }
+
+    /// Whether the first so many ranges hold nothing at all; they are passed over then.
+    pub async fn skip_empty(&mut self, ranges: usize) -> Result<bool> {
+        for Stretch { family, rest } in self.stretches.iter().take(ranges) {
+            let found = match rest.start < rest.end {
+                true => self.snapshot.scan(*family, rest.clone(), Direction::Forward, 1).await?,
+                false => Vec::new(),
+            };
+            if !found.is_empty() {
+                return Ok(false);
+            }
+        }
+        drop(self.stretches.drain(..ranges.min(self.stretches.len())));
+        Ok(true)
     }
 
     /// What the scan has cost so far.

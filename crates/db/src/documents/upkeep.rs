@@ -76,13 +76,13 @@ impl Round<'_> {
             let record = Record::decode(key, value.clone())?;
             let stored = Stored { ordinal, record };
             if !self.is_live(&stored.record) {
-                self.remove(&stored)?;
+                self.forget(&stored)?;
                 continue;
             }
             let description = layout.describe(&stored.record.body)?;
             let body = PreparedBody::document(bytes::Bytes::new(), description);
             for dead in self.expired_holders(&body, Some(ordinal)).await? {
-                self.remove(&dead)?;
+                self.forget(&dead)?;
             }
             for term in &body.terms {
                 let key = Key::Term { partition, term, ordinal }.encode();
@@ -94,6 +94,15 @@ impl Round<'_> {
             }
         }
         Ok(last.filter(|_| pairs.len() == STEP_ITEMS).map(|last| last + 1))
+    }
+
+    /// Removes a dead document; the log of changes is told, as by the purge.
+    fn forget(&mut self, dead: &Stored) -> Result<()> {
+        if self.writer.runtime.settings().history.is_some() {
+            self.begin_change();
+        }
+        self.remove_expired(dead)?;
+        Ok(())
     }
 
     /// Gives a document another own ttl without making it a new version.

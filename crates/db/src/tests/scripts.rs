@@ -422,7 +422,7 @@ async fn read(world: &World, etags: &mut Map<String, Value>, command: &Command) 
     Ok(output)
 }
 
-/// `list [pk=k] [page=n]`: ids, a line a page.
+/// `list [pk=k] [page=n] [charge=shown]`: ids, a line a page.
 async fn list(world: &World, command: &Command) -> Output {
     let mut args = command.consume_args();
     let scope = match args.take_key("pk") {
@@ -430,13 +430,16 @@ async fn list(world: &World, command: &Command) -> Output {
         None => Scope::Container,
     };
     let items_max = args.take_key("page").map_or(Ok(100), str::parse)?;
+    let charge_shown = args.take_key("charge").is_some();
     let mut output = String::new();
     let mut continuation = None;
     loop {
         let page = PageRequest { items_max, continuation };
-        let page =
-            world.db.list(&world.container(), &scope, &page, ReadOptions::default()).await.result?;
-        writeln!(output, "{}", ids(&page.rows)?)?;
+        let reply = world.db.list(&world.container(), &scope, &page, ReadOptions::default()).await;
+        let page = reply.result?;
+        let charge =
+            if charge_shown { format!(", {:.2} RU", reply.charge.0) } else { String::new() };
+        writeln!(output, "{}{charge}", ids(&page.rows)?)?;
         continuation = page.continuation;
         if continuation.is_none() {
             return Ok(output);
@@ -444,7 +447,7 @@ async fn list(world: &World, command: &Command) -> Output {
     }
 }
 
-/// `changes [from=beginning|now|SECONDS|ETAG] [page=n]`
+/// `changes [from=beginning|now|SECONDS|ETAG] [page=n] [charge=shown]`
 async fn changes(world: &World, command: &Command) -> Output {
     let mut args = command.consume_args();
     let items_max = args.take_key("page").map_or(Ok(100), str::parse)?;
@@ -466,9 +469,11 @@ async fn changes(world: &World, command: &Command) -> Output {
         return Ok(format!("{}\nthen {}", rows.join("\n"), page.etag));
     }
     let mode = (ChangesMode::Latest, &from);
-    let page = world.db.changes(&container, &scope, mode, items_max).await.result?;
+    let reply = world.db.changes(&container, &scope, mode, items_max).await;
+    let (page, charge) = (reply.result?, reply.charge.0);
+    let charge = args.take_key("charge").map_or(String::new(), |_| format!(", {charge:.2} RU"));
     let rows: Vec<_> = page.rows.into_iter().map(|change| change.json).collect();
-    Ok(format!("{} then {}", ids(&rows)?, page.etag))
+    Ok(format!("{} then {}{charge}", ids(&rows)?, page.etag))
 }
 
 /// `pk=p`: one key; `range=1`: one partition; else the whole container.

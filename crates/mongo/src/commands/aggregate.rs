@@ -175,6 +175,13 @@ pub async fn aggregate(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
         let size = size.unwrap_or(FIRST_BATCH);
         return super::changes::open(call, collection, options, &stages[1..], size).await;
     }
+    let told = match stages.first() {
+        Some(first) => super::sources::replaced(call, collection, *first)?,
+        None => None,
+    };
+    if let Some(told) = &told {
+        stages[0] = RawBsonRef::Document(told);
+    }
     let container = match collection {
         Some(collection) => call.find_container(collection)?,
         None => None,

@@ -12,7 +12,7 @@ use db::{Container, Throughput};
 use model::ttl::DefaultTtl;
 use serde_json::{Map, Value, json};
 
-use super::{Call, container, indexes, ok};
+use super::{Call, changes, container, indexes, ok};
 use crate::cursors;
 use crate::error::{Refusal, Result};
 use crate::language::filter::Filter;
@@ -83,6 +83,17 @@ pub async fn create(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
             }
         }
     }
+    if let Ok(clustered) = options.get_document_mut("clusteredIndex") {
+        let by_id = clustered.get_document("key").is_ok_and(|key| key.keys().eq(["_id"]));
+        if !by_id || !clustered.get_bool("unique").unwrap_or(false) {
+            return Err(Refusal::new(
+                67,
+                "The clusteredIndex option is only supported for key: {_id: 1} and unique: true",
+            ));
+        }
+        clustered.entry("v".to_owned()).or_insert(Bson::Int32(2));
+        clustered.entry("name".to_owned()).or_insert("_id_".into());
+    }
     if let Ok(validator) = options.get_document("validator") {
         let raw = RawDocumentBuf::try_from(validator)?;
         Filter::parse(&raw, &Vars::new(call.now()))?;
@@ -138,11 +149,14 @@ async fn make_in(
     }
     let path = sharding.key.unwrap_or_else(|| "_id".to_owned());
     let uuid: String = (0..16).map(|_| format!("{:02x}", fastrand::u8(..))).collect();
-    let body = json!({
+    let mut body = json!({
         "id": name,
         "partitionKey": {"paths": [format!("/{}", path.replace('.', "/"))], "kind": "Hash", "version": 2},
         "documents": {"indexes": [], "nextNumber": 1, "options": to_json(options), "uuid": uuid},
     });
+    if call.front_end.watched.contains(database) || keeps_images(options) {
+        body["changeFeedPolicy"] = changes::log_policy();
+    }
     match db.create_collection(database, &body, sharding.throughput).await {
         Ok(container) => Ok(container),
         Err(db::Error::Exists) => container(db, database, name)?.ok_or_else(|| {
@@ -150,6 +164,12 @@ async fn make_in(
         }),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Whether options ask for what documents were before and after each change: a log of changes.
+fn keeps_images(options: &Document) -> bool {
+    let images = options.get_document("changeStreamPreAndPostImages");
+    images.is_ok_and(|images| images.get_bool("enabled").unwrap_or(false))
 }
 
 /// The container of a collection, which is made if there is none.
@@ -274,6 +294,11 @@ pub async fn modify(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
             for (option, value) in &changed {
                 options[option] = value.clone().into_canonical_extjson();
             }
+            if keeps_images(&changed) {
+                json.entry("changeFeedPolicy").or_insert_with(changes::log_policy);
+            } else if changed.contains_key("changeStreamPreAndPostImages") {
+                json.remove("changeFeedPolicy");
+            }
         };
         call.db().replace_collection(call.database, name, edit).await?;
     }
@@ -300,7 +325,11 @@ pub fn list(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
                 info.append(bson::cstr!("uuid"), uuid);
             }
             row.append(bson::cstr!("info"), info);
-            row.append(bson::cstr!("idIndex"), rawdoc! {"v": 2, "key": {"_id": 1}, "name": "_id_"});
+            // Documents are kept by `_id` anyway: a clustered collection is one that says so.
+            if !collection.options.contains_key("clusteredIndex") {
+                let index = rawdoc! {"v": 2, "key": {"_id": 1}, "name": "_id_"};
+                row.append(bson::cstr!("idIndex"), index);
+            }
         }
         if filter.matches(&row)? {
             rows.push(row.into_bytes().into());
@@ -388,8 +417,12 @@ fn figures(container: &Container) -> (i64, i64, i64) {
 
 pub fn statistics(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
     let name = call.collection_name()?;
-    let namespace = call.namespace(name);
     let scale = call.fields().int("scale")?.filter(|scale| *scale > 0).unwrap_or(1);
+    statistics_of(call, name, scale)
+}
+
+pub(super) fn statistics_of(call: &Call<'_>, name: &str, scale: i64) -> Result<RawDocumentBuf> {
+    let namespace = call.namespace(name);
     let Some(container) = call.find_container(name)? else {
         return Ok(rawdoc! {
             "ns": namespace, "size": 0, "count": 0, "storageSize": 0, "totalSize": 0, "nindexes": 0,

@@ -148,7 +148,8 @@ fn show(container: &db::Container, plan: &Plan, filter: &RawDocument) -> Result<
     let scan = rawdoc! {
         "stage": "IXSCAN", "keyPattern": key, "indexName": name.as_str(),
         "isUnique": flag(|index| index.unique), "isSparse": flag(|index| index.sparse),
-        "isPartial": flag(|index| index.partial.is_some()), "indexVersion": 2, "direction": "forward",
+        "isPartial": flag(|index| index.partial.is_some()), "indexVersion": 2,
+        "direction": if plan.is_backward() { "backward" } else { "forward" },
     };
     Ok(rawdoc! {"stage": "FETCH", "filter": filter.to_owned(), "inputStage": scan})
 }

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use bson::{RawArrayBuf, RawBson, RawDocumentBuf, rawdoc};
 
 use super::Call;
-use super::reading::{self, Matches, Search, SearchOptions};
+use super::reading::{self, Matches, Order, Returned, Search, SearchOptions};
 use crate::cursors::{self, Cursor, FIRST_BATCH, Source};
 use crate::error::{Refusal, Result};
 use crate::language::filter::Filter;
@@ -64,13 +64,15 @@ pub async fn find(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
                 Refusal::new(51174, "The index and the fields of min and max do not match")
             })?,
     };
-    let plain = projection.is_none() && skip == 0 && batch_size != Some(0);
+    let returned = Returned::of(fields, &container, &plan)?;
+    let plain = returned.is_plain() && projection.is_none() && skip == 0 && batch_size != Some(0);
     if plan.point && plain && call.transaction.is_none() {
         return find_one(call, &container, &filter, &plan, &namespace).await;
     }
+    let order = Order { sorted: plan.sorted, unless: plan.unless };
     let matches = call.matches(container, filter, plan.route)?;
-    let options = SearchOptions { sort, projection, skip, limit };
-    let mut search = Search::new(matches, plan.sorted, options);
+    let options = SearchOptions { sort, projection, skip, limit, returned };
+    let mut search = Search::new(matches, &order, options);
     let first = batch_size.unwrap_or(FIRST_BATCH.min(limit.unwrap_or(usize::MAX)));
     let batch = search.next(call.db(), first).await?;
     call.charge += search.charge();
@@ -100,6 +102,7 @@ async fn find_one(
     call.charge += reply.charge;
     let mut found = reply.result?;
     if let Some(body) = &found
+        && !filter.is_id_only()
         && !filter.matches(document(body)?)?
     {
         found = None;
@@ -125,11 +128,11 @@ pub async fn get_more(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
     match made {
         Ok(batch) if batch.done => {
             cursors.kill(number);
-            Ok(cursors::reply(0, &namespace, false, &batch.rows))
+            Ok(cursors::reply_batch(0, &namespace, false, &batch))
         }
         Ok(batch) => {
             cursors.put_back(number, cursor, clock.elapsed());
-            Ok(cursors::reply(number, &namespace, false, &batch.rows))
+            Ok(cursors::reply_batch(number, &namespace, false, &batch))
         }
         Err(refusal) => {
             cursors.kill(number);

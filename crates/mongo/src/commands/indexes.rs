@@ -28,6 +28,10 @@ const FIELDS_MAX: usize = 32;
 pub(super) fn shown(container: &Container) -> Vec<Document> {
     let mut all = vec![doc! {"v": 2, "key": {"_id": 1}, "name": "_id_"}];
     if let Some(collection) = layout::of(container) {
+        if let Ok(clustered) = collection.options.get_document("clusteredIndex") {
+            all[0] = clustered.clone();
+            all[0].insert("clustered", true);
+        }
         all.extend(collection.indexes.iter().map(|index| index.spec.clone()));
         all.extend(collections::ts_index(container, collection));
     }
@@ -332,7 +336,8 @@ async fn make(call: &Call<'_>, name: &str, spec: Document) -> Result<()> {
             let documents = &mut json["documents"];
             let number = documents["nextNumber"].as_u64().unwrap_or(1);
             documents["nextNumber"] = (number + 1).into();
-            let index = json!({"number": number, "spec": to_json(&spec), "ready": false});
+            let index =
+                json!({"number": number, "spec": to_json(&spec), "ready": false, "sections": true});
             push(&mut documents["indexes"], index);
             if secs.is_some() {
                 documents["ttlPath"] = path.clone().into();
@@ -451,17 +456,7 @@ async fn remove(call: &Call<'_>, name: &str, names: &[String]) -> Result<()> {
     }
     let by_date = going.iter().any(|index| index.spec.contains_key("expireAfterSeconds"));
     if by_date {
-        // The rule ends first; what it has expired is removed while it can still be told.
-        let without_rule = |json: &mut Map<String, Value>| {
-            json.remove("defaultTtl");
-            json.remove("ttlPropertyPath");
-            if let Some(documents) = json["documents"].as_object_mut() {
-                documents.remove("ttlSecs");
-            }
-        };
-        let container = db.replace_collection(database, name, without_rule).await?;
-        db.describe_again(&container).await?;
-        db.forget_marks(&container).await?;
+        end_date_rule(db, &container).await?;
     }
     let container = db
         .replace_collection(database, name, |json| {
@@ -486,6 +481,23 @@ async fn remove(call: &Call<'_>, name: &str, names: &[String]) -> Result<()> {
         db.describe_again(&container).await?;
     }
     clear(call.db(), &container).await
+}
+
+/// Ends a rule about dates, and with it what it remembers of former ones: what has expired is removed while it can still be told. A mark would
+/// count for documents, too, that are written later with an old date.
+async fn end_date_rule(db: &db::Db, container: &Container) -> Result<()> {
+    let without_rule = |json: &mut Map<String, Value>| {
+        json.remove("defaultTtl");
+        json.remove("ttlPropertyPath");
+        if let Some(documents) = json["documents"].as_object_mut() {
+            documents.remove("ttlSecs");
+        }
+    };
+    let container =
+        db.replace_collection(&container.database_id, container.id(), without_rule).await?;
+    db.describe_again(&container).await?;
+    db.forget_marks(&container).await?;
+    Ok(())
 }
 
 /// Removes what indexes that are gone have stored.
@@ -567,6 +579,9 @@ pub(super) async fn modify(
             }
         }
     };
+    if !on_ts && secs as f64 > old {
+        end_date_rule(call.db(), container).await?;
+    }
     call.db().replace_collection(&container.database_id, container.id(), edit).await?;
     reply.append(bson::cstr!("expireAfterSeconds_old"), old as i64);
     reply.append(bson::cstr!("expireAfterSeconds_new"), secs);

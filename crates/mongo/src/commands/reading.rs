@@ -107,6 +107,11 @@ impl Matches {
         self.scan.charge()
     }
 
+    /// Whether the first so many ranges hold nothing: then what comes is in order.
+    async fn skip_empty(&mut self, ranges: usize) -> Result<bool> {
+        Ok(self.scan.skip_empty(ranges).await?)
+    }
+
     pub fn looked_at(&self) -> (usize, usize) {
         self.scan.looked_at()
     }
@@ -121,6 +126,9 @@ pub(crate) struct Search {
     /// What is left of the limit.
     left: usize,
     sorted: Option<VecDeque<Document>>,
+    /// The route has the documents in order if this many of its first ranges hold nothing.
+    unless: Option<usize>,
+    returned: Returned,
 }
 
 /// What decides how a search is made.
@@ -129,30 +137,93 @@ pub(crate) struct SearchOptions {
     pub projection: Option<Projection>,
     pub skip: usize,
     pub limit: Option<usize>,
+    pub returned: Returned,
+}
+
+/// What a plan says about the order of what it finds.
+pub(crate) struct Order {
+    pub sorted: bool,
+    pub unless: usize,
+}
+
+/// What `returnKey` and `showRecordId` ask for.
+#[derive(Default)]
+pub(crate) struct Returned {
+    /// Only these fields: those of the index that was used.
+    key: Option<Vec<String>>,
+    /// Where it is stored, too.
+    place: bool,
+}
+
+impl Returned {
+    pub fn of(fields: Fields<'_>, container: &db::Container, plan: &Plan) -> Result<Self> {
+        let index = |name: &str| match layout::of(container)?.index(name) {
+            Some(index) => {
+                Some(index.fields.iter().map(|(path, _)| path.as_str().to_owned()).collect())
+            }
+            None => Some(vec!["_id".to_owned()]),
+        };
+        let key = match fields.flag("returnKey")? {
+            true => Some(plan.index.as_deref().and_then(index).unwrap_or_default()),
+            false => None,
+        };
+        Ok(Self { key, place: fields.flag("showRecordId")? })
+    }
+
+    pub fn is_plain(&self) -> bool {
+        self.key.is_none() && !self.place
+    }
+
+    fn apply(&self, found: &Document, row: Bytes) -> Result<Bytes> {
+        if let Some(key) = &self.key {
+            let body = document(&found.body)?;
+            let mut row = RawDocumentBuf::new();
+            for path in key {
+                let value = crate::language::path::Path::new(path).plain(body);
+                let name = bson::raw::CString::try_from(path.clone())?;
+                row.append(name, value.map_or(bson::RawBson::Null, bson::RawBson::from));
+            }
+            return Ok(row.into_bytes().into());
+        }
+        if !self.place {
+            return Ok(row);
+        }
+        let mut row = document(&row)?.to_owned();
+        row.append(bson::cstr!("$recordId"), found.lsn.cast_signed());
+        Ok(row.into_bytes().into())
+    }
 }
 
 impl Search {
-    pub fn new(matches: Matches, plan_sorted: bool, options: SearchOptions) -> Self {
-        let SearchOptions { sort, projection, skip, limit } = options;
+    pub fn new(matches: Matches, plan: &Order, options: SearchOptions) -> Self {
+        let SearchOptions { sort, projection, skip, limit, returned } = options;
         let positional = projection.map(|projection| {
             let filter = (!matches.filter.is_empty()).then(|| matches.filter.clone());
             (projection, filter)
         });
         // What a transaction has changed comes last, whatever the order of the rest.
-        let sorted = plan_sorted && matches.changed_given;
+        let sorted = plan.sorted && matches.changed_given;
         Self {
-            sort: sort.filter(|sort| !sorted && !sort.is_empty()),
+            sort: sort.filter(|sort| !(sort.is_empty() || sorted && plan.unless == 0)),
+            unless: sorted.then_some(plan.unless),
             matches,
             projection: positional,
             skip,
             left: limit.unwrap_or(usize::MAX),
             sorted: None,
+            returned,
         }
     }
 
     /// The next rows.
     pub async fn next(&mut self, db: &Db, rows_max: usize) -> Result<Batch> {
         self.matches.refresh(db);
+        if let Some(ranges) = self.unless.take()
+            && self.sort.is_some()
+            && self.matches.skip_empty(ranges).await?
+        {
+            self.sort = None;
+        }
         if let Some(sort) = self.sort.take() {
             self.sorted = Some(self.sort_all(db, &sort).await?);
         }
@@ -176,7 +247,8 @@ impl Search {
             }
             bytes += size;
             self.left -= 1;
-            batch.rows.push(self.project(&found.body)?);
+            let row = self.project(&found.body)?;
+            batch.rows.push(self.returned.apply(&found, row)?);
         }
         batch.done = self.left == 0;
         Ok(batch)
@@ -247,7 +319,13 @@ pub(crate) fn hint(fields: Fields<'_>, container: &db::Container) -> Result<Opti
     };
     let collection = layout::of(container).ok_or_else(unknown)?;
     let known = |name: &str| {
-        (name == "_id_" || collection.index(name).is_some()).then(|| Some(name.to_owned()))
+        let clustered = collection.options.get_document("clusteredIndex");
+        if name == "_id_"
+            || clustered.is_ok_and(|index| index.get_str("name").is_ok_and(|found| found == name))
+        {
+            return Some(Some("_id_".to_owned()));
+        }
+        collection.index(name).map(|index| Some(index.name.clone()))
     };
     match hint {
         bson::RawBsonRef::String(name) => known(name).ok_or_else(unknown),

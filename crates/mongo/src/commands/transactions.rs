@@ -152,6 +152,11 @@ impl Edit for Commit {
             None => Edited::Remove,
         })
     }
+
+    /// A transaction keeps what a document becomes, not how.
+    fn is_partial(&self) -> bool {
+        true
+    }
 }
 
 impl Call<'_> {

@@ -240,32 +240,40 @@ fn check_document(container: &Container, body: &RawDocument, checked: bool) -> R
     }
 }
 
+/// The refusal of a document whose keys in an index are another's.
+fn duplicate(
+    container: &Container,
+    (index, pattern): (&str, bson::Document),
+    found: Option<&RawDocument>,
+) -> Refusal {
+    let mut values = bson::Document::new();
+    for (path, _) in &pattern {
+        let value = found.and_then(|found| crate::language::path::Path::new(path).plain(found));
+        let value = value.and_then(|value| Bson::try_from(value).ok()).unwrap_or(Bson::Null);
+        values.insert(path.clone(), value);
+    }
+    let shown: Vec<String> = values
+        .iter()
+        .map(|(path, value)| format!("{path}: {}", crate::language::value::shown(value)))
+        .collect();
+    let mut refusal = Refusal::new(
+        11000,
+        format!(
+            "E11000 duplicate key error collection: {}.{} index: {index} dup key: {{ {} }}",
+            container.database_id,
+            container.id(),
+            shown.join(", ")
+        ),
+    );
+    let raw = |document: &bson::Document| RawDocumentBuf::try_from(document).unwrap_or_default();
+    refusal.details = Some(rawdoc! {"keyPattern": raw(&pattern), "keyValue": raw(&values)});
+    refusal
+}
+
 /// The refusal of a write, with what the client needs to find the other document.
 fn refusal_of(error: db::Error, container: &Container, body: &[u8]) -> Refusal {
-    let namespace = format!("{}.{}", container.database_id, container.id());
     let duplicate = |name: &str, pattern: bson::Document| {
-        let found = document(body).ok();
-        let mut values = bson::Document::new();
-        for (path, _) in &pattern {
-            let value = found.and_then(|found| crate::language::path::Path::new(path).plain(found));
-            let value = value.and_then(|value| Bson::try_from(value).ok()).unwrap_or(Bson::Null);
-            values.insert(path.clone(), value);
-        }
-        let shown: Vec<String> = values
-            .iter()
-            .map(|(path, value)| format!("{path}: {}", crate::language::value::shown(value)))
-            .collect();
-        let mut refusal = Refusal::new(
-            11000,
-            format!(
-                "E11000 duplicate key error collection: {namespace} index: {name} dup key: {{ {} }}",
-                shown.join(", ")
-            ),
-        );
-        let raw =
-            |document: &bson::Document| RawDocumentBuf::try_from(document).unwrap_or_default();
-        refusal.details = Some(rawdoc! {"keyPattern": raw(&pattern), "keyValue": raw(&values)});
-        refusal
+        duplicate(container, (name, pattern), document(body).ok())
     };
     match &error {
         db::Error::Exists => duplicate("_id_", bson::doc! {"_id": 1}),
@@ -308,7 +316,15 @@ pub async fn update(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
     call.with_default_collation(container.as_deref(), &mut vars)?;
     let mut parsed = Vec::with_capacity(statements.len());
     for bytes in &statements {
-        parsed.push(parse_update(document(bytes)?, container.as_deref(), &vars, checked));
+        let statement = document(bytes)?;
+        let read = parse_update(statement, container.as_deref(), &vars, checked);
+        // A pipeline is read before anything is done: one that cannot be read refuses the whole command.
+        match read {
+            Err(refusal) if Fields(statement).array("u").is_ok_and(|u| u.is_some()) => {
+                return Err(refusal);
+            }
+            read => parsed.push(read),
+        }
     }
     run_statements(call, container, parsed, ordered).await.map(|tally| tally.reply(true))
 }
@@ -840,10 +856,9 @@ async fn merge(
         done = change_one(call, container, &insert).await?;
     }
     if done.matched && matches!(matched, Matched::Fail) {
-        return Err(Refusal::new(
-            11000,
-            "E11000 $merge found a document that is there already, and whenMatched is fail",
-        ));
+        let pattern = on.iter().map(|path| (path.clone(), Bson::Int32(1))).collect();
+        let index = if on == &["_id"] { "_id_".to_owned() } else { on.join("_1_") + "_1" };
+        return Err(duplicate(container, (&index, pattern), Some(row)));
     }
     if !done.matched && done.upserted.is_none() && unmatched == Unmatched::Fail {
         return Err(Refusal::new(

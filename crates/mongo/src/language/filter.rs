@@ -49,6 +49,13 @@ enum Node {
     Near(Path, Near),
 }
 
+impl Node {
+    /// Whether it asks for one `_id`.
+    fn is_id(&self) -> bool {
+        matches!(self, Self::Path(path, Test::Compare(operators::Comparison::Equal, _)) if path.as_str() == "_id")
+    }
+}
+
 /// A test of one value.
 #[derive(Clone, Debug)]
 enum Test {
@@ -110,6 +117,14 @@ impl Filter {
         let mut found = Vec::new();
         bounds::equalities(&self.root, &mut found);
         found
+    }
+
+    /// Whether all that it asks is that `_id` equals one value.
+    pub fn is_id_only(&self) -> bool {
+        match &self.root {
+            Node::All(nodes) => matches!(&nodes[..], [node] if node.is_id()),
+            node => node.is_id(),
+        }
     }
 
     /// The `$near` or `$nearSphere` of the filter: matches are to be sorted by its distance.

@@ -79,8 +79,73 @@ impl Path {
     }
 }
 
-/// A field of a document; its bytes are passed over without decoding the others.
+/// A field of a document. Every command and every write looks for many: the others are passed over by their lengths, without decoding even
+/// their names.
 pub fn field<'a>(document: &'a RawDocument, name: &str) -> Option<RawBsonRef<'a>> {
+    let bytes = document.as_bytes();
+    let mut at = 4;
+    loop {
+        let kind = *bytes.get(at)?;
+        if kind == 0 {
+            return None;
+        }
+        let rest = bytes.get(at + 1..)?;
+        let end = rest.iter().position(|byte| *byte == 0)?;
+        let value = rest.get(end + 1..)?;
+        if &rest[..end] == name.as_bytes() {
+            return simple(kind, value).or_else(|| any(document, name));
+        }
+        match size(kind, value) {
+            Some(size) => at += 1 + end + 1 + size,
+            None => return any(document, name),
+        }
+    }
+}
+
+/// A value of one of the usual kinds.
+fn simple(kind: u8, value: &[u8]) -> Option<RawBsonRef<'_>> {
+    let eight = || value.first_chunk::<8>().copied();
+    Some(match kind {
+        0x01 => RawBsonRef::Double(f64::from_le_bytes(eight()?)),
+        0x02 => {
+            let text = value.get(4..size(kind, value)?.checked_sub(1)?)?;
+            RawBsonRef::String(std::str::from_utf8(text).ok()?)
+        }
+        0x03 => {
+            RawBsonRef::Document(RawDocument::from_bytes(value.get(..size(kind, value)?)?).ok()?)
+        }
+        0x07 => RawBsonRef::ObjectId(bson::oid::ObjectId::from_bytes(*value.first_chunk::<12>()?)),
+        0x08 => RawBsonRef::Boolean(*value.first()? == 1),
+        0x09 => {
+            let millis = i64::from_le_bytes(eight()?);
+            RawBsonRef::DateTime(bson::DateTime::from_millis(millis))
+        }
+        0x0A => RawBsonRef::Null,
+        0x10 => RawBsonRef::Int32(i32::from_le_bytes(*value.first_chunk::<4>()?)),
+        0x12 => RawBsonRef::Int64(i64::from_le_bytes(eight()?)),
+        _ => return None,
+    })
+}
+
+/// How many bytes a value has; `None` for kinds that are rare.
+fn size(kind: u8, value: &[u8]) -> Option<usize> {
+    let length = || usize::try_from(i32::from_le_bytes(*value.first_chunk::<4>()?)).ok();
+    Some(match kind {
+        0x01 | 0x09 | 0x11 | 0x12 => 8,
+        0x02 => length()?.checked_add(4)?,
+        0x03 | 0x04 => length()?,
+        0x05 => length()?.checked_add(5)?,
+        0x07 => 12,
+        0x08 => 1,
+        0x0A => 0,
+        0x10 => 4,
+        0x13 => 16,
+        _ => return None,
+    })
+}
+
+/// A field of any kind, in any document.
+fn any<'a>(document: &'a RawDocument, name: &str) -> Option<RawBsonRef<'a>> {
     for element in document.iter_elements() {
         let element = element.ok()?;
         if element.key().as_str() == name {
@@ -154,4 +219,38 @@ fn in_array<'a, B>(
         }
     }
     ControlFlow::Continue(())
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::{Binary, Decimal128, Regex, Timestamp, rawdoc};
+
+    use super::*;
+
+    #[test]
+    fn every_field_is_found_whatever_stands_before_it() {
+        let mut document = rawdoc! {
+            "double": 1.5, "text": "ünï", "inner": {"a": 1}, "list": [1, "b"], "yes": true, "null": bson::RawBson::Null,
+            "int": 1, "long": 1_i64, "at": bson::DateTime::from_millis(-5), "id": bson::oid::ObjectId::new(),
+        };
+        let binary = Binary { subtype: bson::spec::BinarySubtype::Generic, bytes: vec![1, 2] };
+        document.append(bson::cstr!("binary"), binary);
+        document.append(bson::cstr!("when"), Timestamp { time: 1, increment: 2 });
+        let pattern =
+            Regex { pattern: bson::cstr!("a.*").into(), options: bson::cstr!("i").into() };
+        document.append(bson::cstr!("pattern"), pattern);
+        document.append(bson::cstr!("decimal"), "1.5".parse::<Decimal128>().unwrap());
+        document.append(bson::cstr!("min"), bson::RawBson::MinKey);
+        document.append(bson::cstr!("last"), "end");
+        let mut count = 0;
+        for element in document.iter() {
+            let (name, value) = element.unwrap();
+            assert_eq!(field(&document, name.as_str()), Some(value), "{}", name.as_str());
+            count += 1;
+        }
+        assert_eq!(count, 16);
+        for absent in ["", "in", "inte", "a", "end"] {
+            assert_eq!(field(&document, absent), None);
+        }
+    }
 }

@@ -47,6 +47,13 @@ enum By {
     Distance(Box<Near>),
 }
 
+impl SortField {
+    /// Whether its values decide, and nothing else.
+    pub fn is_by_value(&self) -> bool {
+        matches!(self.by, By::Value)
+    }
+}
+
 impl Sort {
     /// The nearest first: how the matches of `$near` are sorted.
     pub fn by_distance(path: &str, near: &Near) -> Self {

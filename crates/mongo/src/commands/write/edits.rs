@@ -194,4 +194,8 @@ impl Edit for StatementEdit {
         *self.done.lock().expect("nothing panics here") = Some(done);
         edited
     }
+
+    fn is_partial(&self) -> bool {
+        matches!(&self.change, Change::Update { update, .. } if !update.is_replacement())
+    }
 }

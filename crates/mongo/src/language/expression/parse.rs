@@ -147,7 +147,11 @@ impl<'v> Parser<'v> {
     }
 
     fn call(&mut self, function: &'static Function, argument: &Bson) -> Result<Node> {
-        let nodes = self.arguments(argument)?;
+        let nodes = match argument {
+            // What takes nothing is written with an empty document.
+            Bson::Document(empty) if function.max == 0 && empty.is_empty() => Vec::new(),
+            argument => self.arguments(argument)?,
+        };
         let Function { name, min, max, .. } = *function;
         // An accumulator in an array takes the array's elements; of one argument it takes that.
         if nodes.len() < min || nodes.len() > max {

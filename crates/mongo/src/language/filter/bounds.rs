@@ -32,6 +32,27 @@ pub struct Interval {
     pub to: Vec<u8>,
 }
 
+impl Bounds {
+    /// What both allow, where one and the same value must meet them.
+    pub fn and(&self, other: &Self) -> Self {
+        let mut intervals = Vec::new();
+        for one in &self.intervals {
+            for two in &other.intervals {
+                let from = (&one.from).max(&two.from).clone();
+                let to = match (one.to.is_empty(), two.to.is_empty()) {
+                    (true, _) => two.to.clone(),
+                    (_, true) => one.to.clone(),
+                    _ => (&one.to).min(&two.to).clone(),
+                };
+                if to.is_empty() || from < to {
+                    intervals.push(Interval { from, to });
+                }
+            }
+        }
+        Self { path: self.path.clone(), intervals, points: self.points || other.points }
+    }
+}
+
 impl Interval {
     /// All keys that are, or begin with, this one.
     pub fn point(key: Vec<u8>) -> Self {
