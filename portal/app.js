@@ -191,6 +191,7 @@ addEventListener("hashchange", () => {
 addEventListener("beforeunload", (event) => { if (leaving?.()) event.preventDefault(); });
 
 async function start() {
+  document.getElementById("toasts").showPopover();
   for (;;) {
     try {
       if (!await signIn()) await askKey();

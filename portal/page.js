@@ -20,10 +20,9 @@ export function replace(element, ...children) { element.replaceChildren(...child
 /** A short message at the foot of the page, over whatever is open. */
 export function toast(text, kind = "info") {
   const note = h("div", { class: `toast ${kind}` }, text), all = document.getElementById("toasts");
+  // Shown again, they lie over a dialog that was opened meanwhile. Otherwise they stay shown: what is there already is read aloud when it changes.
+  if (!all.matches(":popover-open") || document.querySelector("dialog[open]")) { all.hidePopover(); all.showPopover(); }
   all.append(note);
-  // Shown again, it lies on top.
-  all.hidePopover();
-  all.showPopover();
   setTimeout(() => note.remove(), kind === "error" ? 9000 : 4500);
 }
 

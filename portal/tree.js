@@ -87,7 +87,7 @@ export async function newContainer(inDatabase) {
     const db = h("input", { required: true, value: inDatabase ?? databases[0]?.id ?? "", list: "known-databases", autocomplete: "off" });
     const name = h("input", { required: true, maxlength: "255", autocomplete: "off" });
     const key = h("input", { required: true, value: "/pk", autocomplete: "off", spellcheck: "false" });
-    const rate = h("input", { type: "number", min: "400", max: "1000000", step: "100", placeholder: "none" });
+    const rate = h("input", { type: "number", min: "400", max: "1000000", step: "100", placeholder: "400" });
     const unique = h("input", { autocomplete: "off", spellcheck: "false", placeholder: "/email" });
     const ttl = h("select", {}, h("option", { value: "off" }, "Off"), h("option", { value: "-1" }, "On (no default)"), h("option", { value: "n" }, "On, with a default"));
     const secs = h("input", { type: "number", min: "1", max: "2147483647", step: "1", disabled: true });
@@ -112,7 +112,7 @@ export async function newContainer(inDatabase) {
       field("Container", name),
       field("Partition key", key, "A path; several with spaces between them make a hierarchical key."),
       field("Unique key", unique, "Paths whose values together are unique within a partition key. Optional."),
-      field("Throughput (RU/s)", rate, "Empty: as the database, or unmetered."),
+      field("Throughput (RU/s)", rate, "Empty: shared with the database if that has any, or 400."),
       h("div", { class: "row" }, field("Time to live", ttl), field("Seconds", secs)),
       problem, actions(close, "Create")));
   });

@@ -16,6 +16,7 @@ mod million;
 mod mongo;
 mod options;
 mod process;
+mod purge;
 mod query;
 mod raw;
 mod report;
@@ -33,7 +34,7 @@ use crate::report::Report;
 type Scenario = fn(&Options, &mut Report) -> Result<()>;
 
 /// The scenarios by name, in the order in which `all` runs them.
-const SCENARIOS: [(&str, Scenario); 14] = [
+const SCENARIOS: [(&str, Scenario); 15] = [
     ("read", steady::read),
     ("create", steady::create),
     ("upsert", steady::upsert),
@@ -46,6 +47,7 @@ const SCENARIOS: [(&str, Scenario); 14] = [
     ("start", million::start),
     ("ttl-default", million::ttl_default),
     ("timeline", timeline::run),
+    ("purge", purge::run),
     ("churn", churn::run),
     ("crash", crash::run),
 ];

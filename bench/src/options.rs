@@ -24,6 +24,7 @@ commands
   query        queries by index, in order, counted, filtered and paged, over 1,000,000 items
   mongo-find   finds by _id of a MongoDB client on 32 connections, against point reads over REST
   mongo-insert unordered inserts of 1,000 documents on 32 connections, against the bulk requests of REST SDKs
+  purge        clients that use all of their request units: what the purge takes from them, and how it catches up
   churn        inserts at full rate that expire after 10 s, with readers that look for expired items
   ttl-default  a container with 1,000,000 items: changing its default ttl, and what the next read sees
   timeline     the same container: how long the question takes what expires when, at first and later
@@ -37,7 +38,7 @@ options
   --server PATH      the server                        [../target/release/sidereal]
   --dir PATH         where data directories are made   [the system's temporary directory]
   --connections N    [64]        --threads N   client threads            [2]
-  --seconds N        a run of a steady load [10]; churn [300]
+  --seconds N        a run of a steady load [10]; churn [300]; purge [20]
   --warmup N         seconds before counting [2]
   --rounds N         alternating runs of read and create [2]; crash [100]
   --items N          items in a steady load [100000]; query, ttl-default, timeline and start [1000000]

@@ -27,8 +27,13 @@ pub struct Server {
 impl Server {
     /// Starts Sidereal on a data directory, or in memory without one.
     pub fn start(program: &Path, data: Option<&Path>) -> Result<Self> {
+        Self::start_with(program, data, &[])
+    }
+
+    /// The same with more flags.
+    pub fn start_with(program: &Path, data: Option<&Path>, flags: &[&str]) -> Result<Self> {
         let mut command = Command::new(program);
-        command.args(["--port", "0"]).env_remove("SIDEREAL_KEY");
+        command.args(["--port", "0"]).args(flags).env_remove("SIDEREAL_KEY");
         match data {
             Some(directory) => command.arg("--data").arg(directory),
             None => command.arg("--in-memory"),

@@ -3,7 +3,7 @@
 //! The entries are real. `db` runs here, in memory, behind an engine that keeps what is committed; its creates, one at a
 //! time, give one batch each. Those are then committed to an embedded engine in two ways: 64 tasks with one create each, where
 //! the engine's group commit does the merging, and one task with 64 creates in a batch, as the writer of a single partition
-//! does. The faster of the two is what the server is measured against.
+//! does, had it nothing else to do. The server is measured against the former; the latter is how fast the engine can ever be.
 
 use std::collections::HashSet;
 use std::path::Path;

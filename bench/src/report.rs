@@ -9,7 +9,7 @@ use crate::load::Outcome;
 use crate::sign::{civil, unix_secs};
 
 /// The order of the sections in RESULTS.md.
-const ORDER: [&str; 14] = [
+const ORDER: [&str; 15] = [
     "read",
     "create",
     "upsert",
@@ -19,6 +19,7 @@ const ORDER: [&str; 14] = [
     "query",
     "mongo-find",
     "mongo-insert",
+    "purge",
     "churn",
     "ttl-default",
     "timeline",

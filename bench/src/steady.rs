@@ -191,14 +191,16 @@ pub fn create(options: &Options, report: &mut Report) -> Result<()> {
     report.load_table();
     report.load("creates", &ours);
     report.line("");
-    let fastest = raw.report(options, report);
-    let ratio = ours.rate() / fastest;
+    let (group_commit, made_up) = raw.report(options, report);
+    let ratio = ours.rate() / group_commit;
     report.bar(
         ratio >= 0.5,
-        format!(
-            "durable creates are {ratio:.2} of the raw engine's rate, the faster way (at least 0.5)"
-        ),
+        format!("durable creates are {ratio:.2} of the raw engine's group commit (at least 0.5)"),
     );
+    let ratio = ours.rate() / made_up;
+    report.line(format!(
+        "- they are {ratio:.2} of its rate with batches that are made up beforehand"
+    ));
     Ok(())
 }
 
@@ -245,8 +247,8 @@ impl Raw {
         Ok(())
     }
 
-    /// Writes the table; the rate of the faster way.
-    fn report(&self, options: &Options, report: &mut Report) -> f64 {
+    /// Writes the table; the rates of both ways.
+    fn report(&self, options: &Options, report: &mut Report) -> (f64, f64) {
         let mean = |rates: &[raw::Rate], value: fn(&raw::Rate) -> f64| {
             rates.iter().map(value).sum::<f64>() / rates.len() as f64
         };
@@ -268,7 +270,7 @@ impl Raw {
             ));
         }
         report.line("");
-        mean(&self.many, |r| r.creates).max(mean(&self.one, |r| r.creates))
+        (mean(&self.many, |rate| rate.creates), mean(&self.one, |rate| rate.creates))
     }
 }
 

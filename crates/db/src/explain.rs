@@ -7,7 +7,7 @@ use model::ttl::{DefaultTtl, Ttl};
 
 use crate::documents::{Route, not_documents};
 use crate::items::{PageRequest, ReadOptions, Scope, check_key};
-use crate::ranges::Places;
+use crate::ranges::{Place, Places};
 use crate::record::Record;
 use crate::{Container, Db, Error, Result};
 
@@ -100,7 +100,7 @@ impl Db {
         page: &PageRequest,
     ) -> Result<ExplainedPage> {
         let places = page.continuation.as_deref().map(Places::parse).transpose()?;
-        let after = places.and_then(|places| places.0.first().map(|(_, ordinal)| *ordinal));
+        let after = places.and_then(|places| places.0.first().map(|(_, place)| place.ordinal));
         let now = self.now();
         let mut scan = self.scan_documents(container, Route::After(after.unwrap_or_default()));
         let mut explained = ExplainedPage::default();
@@ -114,7 +114,7 @@ impl Db {
                 bytes += document.body.len();
                 let full = explained.rows.len() == page.items_max || bytes > PAGE_BYTES_MAX;
                 if full && !explained.rows.is_empty() {
-                    explained.continuation = Some(Places(vec![(0, last)]).text());
+                    explained.continuation = Some(Places(vec![(0, Place::behind(last))]).text());
                     return Ok(explained);
                 }
                 last = document.ordinal;

@@ -14,7 +14,7 @@ use crate::charge::RequestCharge;
 use crate::items::Scope;
 use crate::order::Order;
 use crate::partition::Partition;
-use crate::ranges::{Left, Partitions, Places, Target};
+use crate::ranges::{Left, Partitions, Place, Places, Target};
 use crate::scan::{ItemScan, Read, ScopeFilter, View};
 use crate::writer::Stored;
 use crate::{Container, Db, Result, Settings};
@@ -274,12 +274,20 @@ impl<'a> Fan<'a> {
         &self.stops[stop].target.partition
     }
 
-    /// How far the reading has come if all up to an item of a stop has been taken.
-    pub fn places(&self, stop: usize, ordinal: u64) -> Places {
-        let mut places = vec![(self.partition(stop).id.partition, ordinal)];
+    /// How many rows of an item, of the partition that the last items came from, earlier pages have given.
+    pub fn rows_given(&self, ordinal: u64) -> u32 {
+        match self.stops[self.stop()].left {
+            Left::After(place) => place.rows_of(ordinal),
+            Left::All | Left::Nothing => 0,
+        }
+    }
+
+    /// How far the reading has come if all up to a place of a stop has been taken.
+    pub fn places(&self, stop: usize, place: Place) -> Places {
+        let mut places = vec![(self.partition(stop).id.partition, place)];
         for stop in &self.stops[stop + 1..] {
             match stop.left {
-                Left::After(ordinal) => places.push((stop.target.partition.id.partition, ordinal)),
+                Left::After(place) => places.push((stop.target.partition.id.partition, place)),
                 Left::All | Left::Nothing => break,
             }
         }
@@ -318,7 +326,7 @@ impl Stop {
 
     /// The item behind which to begin.
     fn after(&self) -> Option<u64> {
-        let taken = if let Left::After(ordinal) = self.left { Some(ordinal) } else { None };
+        let taken = if let Left::After(place) = self.left { Some(place.ordinal) } else { None };
         taken.max(self.first_item.checked_sub(1))
     }
 

@@ -22,7 +22,7 @@ use crate::index::is_system_property;
 use crate::keys::{Key, decode_partition_key, encode_name, encode_partition_key};
 use crate::partition::Partition;
 use crate::patch::Patch;
-use crate::ranges::{Places, Target};
+use crate::ranges::{Place, Places, Target};
 use crate::record::Record;
 use crate::writer::{Mode, Op, Outcome, Transaction, ordinal_of_value};
 use crate::{Container, Db, Error, Reply, Result, Settings};
@@ -424,13 +424,13 @@ impl Db {
                         more = true;
                         break 'page;
                     }
-                    last = Some((fan.stop(), item.ordinal));
+                    last = Some((fan.stop(), Place::behind(item.ordinal)));
                     rows.push(take(item.record));
                 }
             }
             charge = self.settle_all(&fan);
             let last = last.filter(|_| more);
-            let continuation = last.map(|(stop, ordinal)| fan.places(stop, ordinal).text());
+            let continuation = last.map(|(stop, place)| fan.places(stop, place).text());
             Ok((rows, continuation))
         }
         .await;

@@ -15,7 +15,7 @@ use crate::account::Account;
 use crate::charge;
 use crate::fan::{self, Fan, Way, Wish};
 use crate::items::{PAGE_BYTES_MAX, Page, PageRequest, ReadOptions, Scope, check_sessions};
-use crate::ranges::{Places, Target, invalid_token};
+use crate::ranges::{Place, Places, Target, invalid_token};
 use crate::{Container, Db, Error, Reply, Result};
 
 /// A query text and its parameters.
@@ -252,8 +252,8 @@ struct Run {
     rows: Vec<Bytes>,
     bytes: usize,
     last: Option<Position>,
-    /// The partition of the last row's item, and the item before it.
-    place: Option<(usize, u64)>,
+    /// The partition of the last row's item, and how far it has come there.
+    place: Option<(usize, Place)>,
     full: bool,
 }
 
@@ -328,13 +328,16 @@ impl Run {
             for item in items {
                 // Rows that are otherwise equal come in the order of their rids, as SDKs merge them.
                 let number = ChildRid::number(span.birthplace(item.ordinal), item.ordinal);
-                let flow = self.pipeline.push(&item.record.body, number)?;
+                let rows = fan.rows_given(item.ordinal);
+                let flow = self.pipeline.push_from(&item.record.body, number, rows)?;
                 let rows = self.pipeline.take_rows();
                 let given = self.rows.len();
                 self.take(&rows);
-                if self.rows.len() > given && way == Way::ByAge {
+                let new = self.rows.len() > given && way == Way::ByAge;
+                if let Some(last) = self.last.as_ref().filter(|_| new) {
                     // The item may have more rows.
-                    self.place = Some((stop, item.ordinal - 1));
+                    let place = Place { ordinal: item.ordinal - 1, rows: last.row + 1 };
+                    self.place = Some((stop, place));
                 }
                 // A single row may have filled the page.
                 self.full |= flow == Flow::Full;
@@ -362,7 +365,7 @@ impl Run {
             self.take(&rows);
         }
         let places = match self.place {
-            Some((stop, ordinal)) => fan.places(stop, ordinal),
+            Some((stop, place)) => fan.places(stop, place),
             None => self.before.places,
         };
         let continuation = self.last.filter(|_| self.full).map(|last| {
@@ -408,9 +411,10 @@ impl Token {
         bytes.extend_from_slice(&last.ordinal.to_le_bytes());
         bytes.extend_from_slice(&last.row.to_le_bytes());
         bytes.push(self.places.0.len() as u8);
-        for (partition, ordinal) in &self.places.0 {
+        for (partition, place) in &self.places.0 {
             bytes.extend_from_slice(&partition.to_le_bytes());
-            bytes.extend_from_slice(&ordinal.to_le_bytes());
+            bytes.extend_from_slice(&place.ordinal.to_le_bytes());
+            bytes.extend_from_slice(&place.rows.to_le_bytes());
         }
         bytes.extend_from_slice(&last.key);
         let crc = crc32c::crc32c_append(fingerprint, &bytes);
@@ -437,7 +441,10 @@ impl Token {
         for _ in 0..*count {
             let (partition, rest) = bytes.split_first_chunk::<4>()?;
             let (ordinal, rest) = rest.split_first_chunk::<8>()?;
-            places.0.push((u32::from_le_bytes(*partition), u64::from_le_bytes(*ordinal)));
+            let (rows, rest) = rest.split_first_chunk::<4>()?;
+            let place =
+                Place { ordinal: u64::from_le_bytes(*ordinal), rows: u32::from_le_bytes(*rows) };
+            places.0.push((u32::from_le_bytes(*partition), place));
             bytes = rest;
         }
         let key = bytes;

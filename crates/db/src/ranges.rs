@@ -215,15 +215,37 @@ impl Container {
 /// How far a reading that goes from partition to partition has come: in these, up to an item; in all before them in the order of
 /// their hashes, to the end; in all behind them, not at all. It is one, but for a while after a split.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Places(pub Vec<(u32, u64)>);
+pub(crate) struct Places(pub Vec<(u32, Place)>);
+
+/// A place among the items of a partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// The last item that is done.
+    pub ordinal: u64,
+    /// How many rows of the item with the next ordinal have been given. After a split that item is in one of the parts, and
+    /// its rows are remembered until the reading comes there.
+    pub rows: u32,
+}
+
+impl Place {
+    /// Right behind an item.
+    pub fn behind(ordinal: u64) -> Self {
+        Self { ordinal, rows: 0 }
+    }
+
+    /// How many rows of an item have been given.
+    pub fn rows_of(&self, ordinal: u64) -> u32 {
+        if ordinal == self.ordinal + 1 { self.rows } else { 0 }
+    }
+}
 
 /// What is left to do in a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Left {
     Nothing,
     All,
-    /// What comes after this item.
-    After(u64),
+    /// What comes after this place.
+    After(Place),
 }
 
 impl Places {
@@ -232,16 +254,17 @@ impl Places {
         let Some((last, _)) = self.0.last() else { return Ok(Left::All) };
         let own = self.0.iter().find(|(number, _)| *number == span.number);
         let known = own.or_else(|| self.0.iter().rfind(|(number, _)| span.comes_from(*number)));
-        if let Some((_, ordinal)) = known {
-            return Ok(Left::After(*ordinal));
+        if let Some((_, place)) = known {
+            return Ok(Left::After(*place));
         }
         let last = partitions.span(*last).ok_or_else(invalid_token)?;
         Ok(if span.min >= last.max { Left::All } else { Left::Nothing })
     }
 
-    /// As text that a continuation token can hold.
+    /// As the continuation token of a list, which gives each item as a whole.
     pub fn text(&self) -> String {
-        let parts = self.0.iter().map(|(number, ordinal)| format!("{number:x}.{ordinal:x}"));
+        let place = |(number, place): &(u32, Place)| format!("{number:x}.{:x}", place.ordinal);
+        let parts = self.0.iter().map(place);
         let text = parts.collect::<Vec<_>>().join("-");
         format!("{text}.{:08x}", crc32c::crc32c(text.as_bytes()))
     }
@@ -254,7 +277,8 @@ impl Places {
         let (places, _) = token.rsplit_once('.')?;
         let place = |place: &str| {
             let (number, ordinal) = place.split_once('.')?;
-            Some((u32::from_str_radix(number, 16).ok()?, u64::from_str_radix(ordinal, 16).ok()?))
+            let ordinal = u64::from_str_radix(ordinal, 16).ok()?;
+            Some((u32::from_str_radix(number, 16).ok()?, Place::behind(ordinal)))
         };
         places.split('-').map(place).collect::<Option<_>>().map(Self)
     }
@@ -271,13 +295,14 @@ mod tests {
 
     #[test]
     fn a_changed_token_is_refused() {
-        let token = Places(vec![(0, 77)]).text();
-        assert_eq!(Places::parse(&token).unwrap(), Places(vec![(0, 77)]));
+        let one = Places(vec![(0, Place::behind(77))]);
+        let token = one.text();
+        assert_eq!(Places::parse(&token).unwrap(), one);
         for bad in ["", "x", "0.4e", "0.4e.00000000", &token[1..], &format!("{token}0"), "+0.4d.0"]
         {
             assert!(Places::parse(bad).is_err(), "{bad}");
         }
-        let two = Places(vec![(1, 5), (0, 3)]);
+        let two = Places(vec![(1, Place::behind(5)), (0, Place::behind(3))]);
         assert_eq!(Places::parse(&two.text()).unwrap(), two);
     }
 

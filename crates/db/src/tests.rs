@@ -33,6 +33,25 @@ fn key(text: &str) -> PartitionKey {
 
 const START: Timestamp = Timestamp(1_000_000);
 
+/// The contract read aloud: whether an item last written at `ts` is dead at `now` (R07).
+fn is_dead(default: Option<i64>, own: Option<i64>, ts: u64, now: u64) -> bool {
+    let effective = match (default, own) {
+        (None, _) | (_, Some(-1)) | (Some(-1), None) => return false,
+        (_, Some(own)) => own,
+        (Some(default), None) => default,
+    };
+    ts + effective.cast_unsigned() <= now
+}
+
+/// So many seeds, or as many as `SIDEREAL_TEST_SEEDS` says; `SIDEREAL_TEST_SEED` runs one again.
+fn seeds(count: u64) -> std::ops::Range<u64> {
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
+    match number("SIDEREAL_TEST_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("SIDEREAL_TEST_SEEDS").unwrap_or(count),
+    }
+}
+
 impl World {
     async fn new(engine: Arc<dyn Engine>, options: Options) -> Self {
         let clock = Arc::new(VirtualClock::frozen(START));

@@ -34,6 +34,8 @@ pub struct Gather {
     stage: Stage,
     seen: Option<HashSet<Vec<u8>>>,
     after: Option<Position>,
+    /// The first row of the item at hand that has not been given.
+    begin: u32,
     rows: Rows,
     page: Page,
     progress: Progress,
@@ -73,6 +75,7 @@ impl Gather {
             stage,
             seen: block.distinct.then(HashSet::new),
             after: None,
+            begin: 0,
             rows: Rows::default(),
             page: Page { rows_max: usize::MAX, bytes_max: usize::MAX },
             progress: Progress::default(),
@@ -148,6 +151,11 @@ impl Gather {
     /// How far the query has come with the rows given so far.
     pub fn progress(&self) -> Progress {
         self.progress
+    }
+
+    /// Of the next item, so many rows have been given.
+    pub fn begin_at(&mut self, row: u32) {
+        self.begin = row;
     }
 
     /// Looks at an item before any of its rows.
@@ -272,7 +280,8 @@ impl Gather {
         let Some(after) = &self.after else { return false };
         match self.stage {
             Stage::Stream if position.key.is_empty() => {
-                position.ordinal == after.ordinal && position.row <= after.row
+                let same_item = position.ordinal == after.ordinal;
+                position.row < self.begin || (same_item && position.row <= after.row)
             }
             _ => position <= after,
         }

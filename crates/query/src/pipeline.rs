@@ -119,6 +119,12 @@ impl Pipeline {
     /// Takes in an item: its compact JSON text, and its ordinal, which orders rows that are
     /// otherwise equal.
     pub fn push(&mut self, item: &[u8], ordinal: u64) -> Result<Flow> {
+        self.push_from(item, ordinal, 0)
+    }
+
+    /// Takes in an item of which earlier pages have given the first rows.
+    pub fn push_from(&mut self, item: &[u8], ordinal: u64, rows: u32) -> Result<Flow> {
+        self.gather.begin_at(rows);
         if self.gather.is_done() || !self.query.reads_items() {
             return Ok(Flow::Done);
         }

@@ -30,10 +30,9 @@
 //! - No key-value separation, no `clear()`, no FIFO compaction, no dropping of ranges. A batch holds each key once, as
 //!   its entries share one sequence number.
 //!
-//! Measured with `examples/group_commit.rs` on two cores that were mostly busy with something else (load 7), so these are
-//! lower bounds; each commit is one item of 1,100 bytes with 16 entries in all. Durable commits a second: 260 with 1 writer,
-//! 2,900 with 16 (12 to a sync), 4,600 with 64 (44 to a sync). While a million items were written the journals had 95 MB at
-//! most. A start after a crash took 1.7 to 2.2 s with those items and 23 MB of journal; with a full journal it was not measured.
+//! Measured with `examples/group_commit.rs` on two cores; each commit is one item of 1,100 bytes with 16 entries in all. Durable
+//! commits a second: 4,400 with 1 writer, 15,100 with 16 (8.5 to a sync), 22,900 with 64 (38 to a sync). A start after `kill -9` with a
+//! million items is in `bench/RESULTS.md`.
 //!
 //! Not here: [`Engine::reclaim_below`] does nothing. Dropping whole tables below a key is not safe in fjall while snapshots are open,
 //! and a compaction filter would have to know that no newer version of a key is below it.
@@ -51,6 +50,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use bytes::Bytes;
+use fjall::compaction::Leveled;
 use fjall::config::FilterPolicy;
 use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, Readable};
 use tokio::sync::oneshot;
@@ -258,6 +258,10 @@ fn keyspace_name(family: Family) -> &'static str {
     }
 }
 
+/// So many flushed memtables of a family are merged at a time. Merging is most of what a write costs later: with fjall's 4 the same tables are
+/// rewritten so often that durable creates were a fifth slower; with 16 they are no faster than with 8, and reads look into more tables.
+const MERGED_TABLES: u8 = 8;
+
 fn keyspace_options(family: Family) -> KeyspaceCreateOptions {
     let options = match family {
         // Hardly ever looked up by whole keys: a filter would only cost.
@@ -268,6 +272,7 @@ fn keyspace_options(family: Family) -> KeyspaceCreateOptions {
     };
     options
         .manual_journal_persist(true)
+        .compaction_strategy(Arc::new(Leveled::default().with_l0_threshold(MERGED_TABLES)))
         // Never by fjall itself; see the module's comment.
         .max_memtable_size(u64::MAX)
         // An ordinal is looked up only after its id was found.

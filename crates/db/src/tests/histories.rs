@@ -12,7 +12,7 @@ use storage::embedded::{self, Embedded};
 use storage::memory::Memory;
 use storage::testing::Mirror;
 
-use super::{START, World, key};
+use super::{START, World, is_dead, key, seeds};
 use crate::items::{PageRequest, ReadOptions, Scope, Verb, Write};
 use crate::{ChangesMode, ChangesRequest, Error, Options};
 
@@ -44,14 +44,7 @@ impl Model {
     /// One second passes, or a rule changes: who is dead now is dead for ever.
     fn bury(&mut self) {
         let (default, now) = (self.default, self.now);
-        self.items.retain(|_, item| {
-            let effective = match (default, item.ttl) {
-                (None, _) | (_, Some(-1)) | (Some(-1), None) => None,
-                (_, Some(own)) => Some(own),
-                (Some(default), None) => Some(default),
-            };
-            effective.is_none_or(|ttl| item.ts + ttl.cast_unsigned() > now)
-        });
+        self.items.retain(|_, item| !is_dead(default, item.ttl, item.ts, now));
     }
 }
 
@@ -78,15 +71,9 @@ fn ttl_r20_random_histories_under_throttling() {
     run_seeds(50, || Arc::new(Memory::new()), true);
 }
 
-/// Runs so many seeds, or as many as `SIDEREAL_TEST_SEEDS` says; `SIDEREAL_TEST_SEED` runs one again.
 fn run_seeds(count: u64, mut engine: impl FnMut() -> Arc<dyn Engine>, throttle: bool) {
-    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
-    let seeds = match number("SIDEREAL_TEST_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("SIDEREAL_TEST_SEEDS").unwrap_or(count),
-    };
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    for seed in seeds {
+    for seed in seeds(count) {
         runtime.block_on(run_history(seed, engine(), throttle));
     }
 }
