@@ -23,6 +23,12 @@ use crate::{Db, Error, Result};
 /// The most items that one round removes: small enough that a client's write behind it hardly waits.
 const ROUND_ITEMS_MAX: usize = 128;
 
+/// The same while the purge keeps up: smaller rounds are felt less by clients, but more of them are needed.
+const ROUND_ITEMS_IN_TIME: usize = 64;
+
+/// An item that has been dead for longer is purged late.
+const LATE_SECS: u64 = 1;
+
 /// What removing an item is taken to cost before it is known.
 const ITEM_CHARGE: f64 = 6.0;
 
@@ -117,11 +123,13 @@ impl Db {
             for partition in &container.partitions.all {
                 let spare = partition.bucket().spare(self.clock.elapsed());
                 let affordable = spare.map_or(usize::MAX, |spare| (spare / ITEM_CHARGE) as usize);
-                let items_max = affordable.min(ROUND_ITEMS_MAX);
+                let first_dead = self.first_dead(&container, partition).await?;
+                let is_late = first_dead.is_some_and(|died| self.now().since(died) > LATE_SECS);
+                let round = if is_late { ROUND_ITEMS_MAX } else { ROUND_ITEMS_IN_TIME };
+                let items_max = affordable.min(round);
                 if items_max == 0 {
-                    let dead = self.first_dead(&container, partition).await?.is_some();
-                    report.more |= dead;
-                    report.throttled |= dead;
+                    report.more |= first_dead.is_some();
+                    report.throttled |= first_dead.is_some();
                 } else {
                     let purged = self.purge_partition(partition, items_max).await?;
                     report.purged += purged.items;
