@@ -16,7 +16,7 @@ use crate::steady;
 const REPLACES: usize = 40;
 
 /// A month: nothing expires while the container fills.
-const LONG: i64 = 2_592_000;
+pub const LONG: i64 = 2_592_000;
 
 /// Changing the default of a full container.
 pub fn ttl_default(options: &Options, report: &mut Report) -> Result<()> {

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::api::Api;
 use crate::load::Outcome;
+use crate::million::LONG;
 use crate::options::Options;
 use crate::process::Server;
 use crate::report::Report;
@@ -17,9 +18,6 @@ const QUESTIONS: usize = 200;
 
 /// Items with an own ttl, in batches of a hundred.
 const OWN: u64 = 20_000;
-
-/// A month.
-const LONG: i64 = 2_592_000;
 
 /// The bar for every answer.
 const BAR: Duration = Duration::from_millis(100);

@@ -348,6 +348,7 @@ impl Db {
         current.runtime.ttl.set(ttl);
         Ok(())
     }
+
     /// Deletes a container with all its items, at once.
     pub async fn delete_container(
         &self,

@@ -69,8 +69,7 @@ fn import_and_export() {
     server.client().make_container(None);
     let folder = tempfile::tempdir().unwrap();
     let (lines, back) = (folder.path().join("in.jsonl"), folder.path().join("out.jsonl"));
-    let item = |number: usize| format!(r#"{{"id":"{number:05}","pk":"p","n":{number}.5}}"#);
-    let text: Vec<String> = (0..4_500).map(item).collect();
+    let text = some_items();
     std::fs::write(&lines, text.join("\n") + "\n\nnot json\n").unwrap();
 
     let (ok, said) = run(&server, &["import", "d/c", lines.to_str().unwrap()]);
@@ -132,8 +131,7 @@ fn a_broken_export_goes_on() {
     server.client().make_container(None);
     let folder = tempfile::tempdir().unwrap();
     let (lines, back) = (folder.path().join("in.jsonl"), folder.path().join("out.jsonl"));
-    let item = |number: usize| format!(r#"{{"id":"{number:05}","pk":"p","n":{number}.5}}"#);
-    let text: Vec<String> = (0..4_500).map(item).collect();
+    let text = some_items();
     std::fs::write(&lines, text.join("\n")).unwrap();
     let [lines, out] = [&lines, &back].map(|path| path.to_str().unwrap());
     let (ok, said) = run(&server, &["import", "d/c", lines]);
@@ -158,6 +156,12 @@ fn a_broken_export_goes_on() {
     let mut exported: Vec<&str> = exported.lines().collect();
     exported.sort_unstable();
     assert!(exported == text, "each item once");
+}
+
+/// Items, a line each: more than fit a page or a batch.
+fn some_items() -> Vec<String> {
+    let item = |number: usize| format!(r#"{{"id":"{number:05}","pk":"p","n":{number}.5}}"#);
+    (0..4_500).map(item).collect()
 }
 
 /// A way to the server that breaks when so many bytes have come from it.
