@@ -516,6 +516,8 @@ pub(crate) struct Round<'w> {
     undo: Vec<Undo>,
     /// Which write of its change comes next.
     seq: u16,
+    /// Whether the change that is being made has one write.
+    alone: bool,
     /// The change that is being logged, and which of its entries comes next.
     logged: (u64, u32),
     /// What comes and goes in the orders of expiry, where that is counted.
@@ -552,6 +554,7 @@ impl<'w> Round<'w> {
             uniques: HashMap::new(),
             undo: Vec::new(),
             seq: 0,
+            alone: false,
             logged: (0, 0),
             steps: writer.partition.counts.is_on().then(Vec::new),
         }
@@ -601,6 +604,7 @@ impl<'w> Round<'w> {
         let counted = self.steps.as_ref().map_or(0, Vec::len);
         self.undo.clear();
         self.seq = 0;
+        self.alone = transaction.len() == 1;
         self.head.lsn += 1;
         let mut outcomes = Vec::with_capacity(transaction.len());
         for (number, op) in transaction.iter().enumerate() {
@@ -766,6 +770,7 @@ impl<'w> Round<'w> {
         let mut record = Record {
             lsn: self.head.lsn,
             seq: self.seq,
+            alone: self.alone,
             ts: self.now(),
             own_ttl: body.own_ttl,
             name: op.renamed.as_ref().unwrap_or(&op.name).clone(),

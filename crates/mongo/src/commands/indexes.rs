@@ -154,10 +154,6 @@ fn read_spec(call: &Call<'_>, spec: &RawDocument) -> Result<Document> {
             "expireAfterSeconds"
             | "partialFilterExpression"
             | "collation"
-            | "weights"
-            | "default_language"
-            | "language_override"
-            | "textIndexVersion"
             | "2dsphereIndexVersion"
             | "bits"
             | "min"
@@ -179,26 +175,11 @@ fn read_spec(call: &Call<'_>, spec: &RawDocument) -> Result<Document> {
             }
         }
     }
-    let text: Vec<&String> = key
-        .iter()
-        .filter(|(_, kind)| kind.as_str() == Some("text"))
-        .map(|(path, _)| path)
-        .collect();
-    if !text.is_empty() {
-        // Shown with its defaults, as MongoDB does.
-        let mut weights = complete.get_document("weights").cloned().unwrap_or_default();
-        for path in text.iter().filter(|path| path.as_str() != "$**") {
-            if !weights.contains_key(path.as_str()) {
-                weights.insert(path.as_str(), 1);
-            }
-        }
-        complete.insert("weights", weights);
-        for (option, default) in
-            [("default_language", "english"), ("language_override", "language")]
-        {
-            complete.entry(option.to_owned()).or_insert_with(|| default.into());
-        }
-        complete.entry("textIndexVersion".to_owned()).or_insert(Bson::Int32(3));
+    if key.values().any(|kind| kind.as_str() == Some("text")) {
+        return Err(Refusal::new(
+            67,
+            "Text indexes are not supported: search with $regex, which an index on the field helps where the pattern begins with ^.",
+        ));
     }
     if key.values().any(|kind| kind.as_str() == Some("2dsphere")) {
         complete.entry("2dsphereIndexVersion".to_owned()).or_insert(Bson::Int32(3));
