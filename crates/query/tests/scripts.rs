@@ -233,7 +233,8 @@ fn files(folder: &str) -> Vec<PathBuf> {
     let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("testscripts").join(folder)];
     let mut files = Vec::new();
     while let Some(folder) = folders.pop() {
-        let paths = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let paths = std::fs::read_dir(folder).expect("the scripts are there");
+        let paths = paths.map(|entry| entry.expect("a folder can be read").path());
         let (more, found): (Vec<_>, Vec<_>) = paths.partition(|path| path.is_dir());
         folders.extend(more);
         files.extend(found);
