@@ -2,6 +2,7 @@
 
 mod concurrency;
 mod crash;
+mod feed;
 mod histories;
 mod procedures;
 mod queries;

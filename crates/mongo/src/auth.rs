@@ -96,9 +96,8 @@ impl Mechanism {
     fn salted(self, user: &str, key: &str, salt: &[u8]) -> Vec<u8> {
         let (algorithm, length, password) = match self {
             Self::Sha1 => {
-                let hashed = Md5::digest(format!("{user}:mongo:{key}"));
-                let hex = hashed.iter().map(|byte| format!("{byte:02x}")).collect();
-                (pbkdf2::PBKDF2_HMAC_SHA1, 20, hex)
+                let hashed = hex(&Md5::digest(format!("{user}:mongo:{key}")));
+                (pbkdf2::PBKDF2_HMAC_SHA1, 20, hashed)
             }
             Self::Sha256 => (pbkdf2::PBKDF2_HMAC_SHA256, 32, key.to_owned()),
         };
@@ -161,6 +160,20 @@ impl Keys {
         Err(refused())
     }
 
+    /// Checks a digest of a nonce, the user and a key, as `authenticate` has it; gives what the client may.
+    pub fn check_digest(&self, user: &str, nonce: &str, digest: &str) -> Result<Access> {
+        let blind = hmac::Key::new(hmac::HMAC_SHA256, &self.salt);
+        for (key, access) in &self.keys {
+            let hashed = hex(&Md5::digest(format!("{user}:mongo:{key}")));
+            let wanted = hex(&Md5::digest(format!("{nonce}{user}{hashed}")));
+            let tag = hmac::sign(&blind, wanted.as_bytes());
+            if hmac::verify(&blind, digest.as_bytes(), tag.as_ref()).is_ok() {
+                return Ok(*access);
+            }
+        }
+        Err(refused())
+    }
+
     fn credentials(&self, mechanism: Mechanism, user: &str) -> Vec<Credentials> {
         // Only SHA-1 takes the user's name into the hash.
         let user = if mechanism == Mechanism::Sha1 { user } else { "" };
@@ -186,6 +199,22 @@ impl Keys {
         cache.insert(place, made.clone());
         made
     }
+}
+
+impl Conversation {
+    /// Who it was with.
+    pub fn into_user(self) -> String {
+        self.user
+    }
+}
+
+/// A number that nobody can foresee.
+pub fn nonce() -> String {
+    hex(&random()[..8])
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn random() -> [u8; 24] {
@@ -239,6 +268,21 @@ mod tests {
                 assert_eq!(log_in(&keys, mechanism, user, "r/o").unwrap(), Access::ReadOnly);
                 assert_eq!(log_in(&keys, mechanism, user, "wrong").unwrap_err().code, 18);
             }
+        }
+    }
+
+    #[test]
+    fn the_oldest_way_opens_with_every_key_and_with_no_other() {
+        let keys = vec![("full".to_owned(), Access::Full), ("r/o".to_owned(), Access::ReadOnly)];
+        let keys = Keys::new(keys);
+        let digest = |key: &str, nonce: &str| {
+            let hashed = hex(&Md5::digest(format!("u:mongo:{key}")));
+            hex(&Md5::digest(format!("{nonce}u{hashed}")))
+        };
+        assert_eq!(keys.check_digest("u", "17", &digest("full", "17")).unwrap(), Access::Full);
+        assert_eq!(keys.check_digest("u", "17", &digest("r/o", "17")).unwrap(), Access::ReadOnly);
+        for (key, nonce) in [("wrong", "17"), ("full", "18")] {
+            assert_eq!(keys.check_digest("u", "17", &digest(key, nonce)).unwrap_err().code, 18);
         }
     }
 

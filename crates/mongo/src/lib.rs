@@ -21,6 +21,8 @@ mod plan_tests;
 mod script_tests;
 pub mod sessions;
 #[cfg(test)]
+mod support_tests;
+#[cfg(test)]
 mod ttl_model_tests;
 pub mod wire;
 

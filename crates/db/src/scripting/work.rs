@@ -305,6 +305,7 @@ impl Work {
             // No change will ever have this number.
             lsn: u64::MAX - self.made,
             seq: 0,
+            alone: false,
             ts: self.db.now(),
             own_ttl: Ttl::Absent,
             name: Bytes::new(),
