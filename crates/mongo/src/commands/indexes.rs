@@ -308,7 +308,6 @@ async fn make(call: &Call<'_>, name: &str, spec: Document) -> Result<()> {
             return Ok(());
         }
         // Dates are another kind of ttl: what former rules have expired goes first, so that their marks can go.
-        db.describe_again(&container).await?;
         db.forget_marks(&container).await?;
     }
     let path = key.keys().next().cloned().unwrap_or_default();
@@ -436,9 +435,6 @@ async fn remove(call: &Call<'_>, name: &str, names: &[String]) -> Result<()> {
         return Ok(());
     }
     let by_date = going.iter().any(|index| index.spec.contains_key("expireAfterSeconds"));
-    if by_date {
-        end_date_rule(db, &container).await?;
-    }
     let container = db
         .replace_collection(database, name, |json| {
             let documents = &mut json["documents"];
@@ -453,8 +449,13 @@ async fn remove(call: &Call<'_>, name: &str, names: &[String]) -> Result<()> {
                 });
             }
             leaving.into_iter().for_each(|number| push(&mut documents["leaving"], number));
-            if by_date && let Some(documents) = documents.as_object_mut() {
-                documents.remove("ttlPath");
+            if by_date {
+                json.remove("defaultTtl");
+                json.remove("ttlPropertyPath");
+                if let Some(documents) = json["documents"].as_object_mut() {
+                    documents.remove("ttlPath");
+                    documents.remove("ttlSecs");
+                }
             }
         })
         .await?;
@@ -462,23 +463,6 @@ async fn remove(call: &Call<'_>, name: &str, names: &[String]) -> Result<()> {
         db.describe_again(&container).await?;
     }
     clear(call.db(), &container).await
-}
-
-/// Ends a rule about dates, and with it what it remembers of former ones: what has expired is removed while it can still be told. A mark would
-/// count for documents, too, that are written later with an old date.
-async fn end_date_rule(db: &db::Db, container: &Container) -> Result<()> {
-    let without_rule = |json: &mut Map<String, Value>| {
-        json.remove("defaultTtl");
-        json.remove("ttlPropertyPath");
-        if let Some(documents) = json["documents"].as_object_mut() {
-            documents.remove("ttlSecs");
-        }
-    };
-    let container =
-        db.replace_collection(&container.database_id, container.id(), without_rule).await?;
-    db.describe_again(&container).await?;
-    db.forget_marks(&container).await?;
-    Ok(())
 }
 
 /// Removes what indexes that are gone have stored.
@@ -560,9 +544,6 @@ pub(super) async fn modify(
             }
         }
     };
-    if !on_ts && secs as f64 > old {
-        end_date_rule(call.db(), container).await?;
-    }
     call.db().replace_collection(&container.database_id, container.id(), edit).await?;
     reply.append(bson::cstr!("expireAfterSeconds_old"), old as i64);
     reply.append(bson::cstr!("expireAfterSeconds_new"), secs);
