@@ -367,7 +367,7 @@ pub(crate) fn malformed() -> Failure {
     unauthorized(TEXT_MALFORMED).with_substatus(5001)
 }
 
-/// 403 for a read-only key on a write.
+/// 403 for one who may do less than that.
 pub(crate) fn insufficient() -> Failure {
     Failure::new(StatusCode::FORBIDDEN, TEXT_INSUFFICIENT)
 }

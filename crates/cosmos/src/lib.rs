@@ -206,10 +206,10 @@ impl FrontEnd {
         let signed =
             Signed { method: head.method.as_str(), parts, raw, headers: &head.headers, operator };
         match self.keys.check(&signed, self.clock.now())? {
-            Caller::Key(Access::ReadOnly) if !routes::is_read(&head.method, &head.headers) => {
-                Err(auth::insufficient())
+            Caller::Key(Access::ReadOnly) => {
+                grants::check_reader(&head.method, &head.headers, parts).map(|()| None)
             }
-            Caller::Key(_) => Ok(None),
+            Caller::Key(Access::Full) => Ok(None),
             Caller::Directory => {
                 grants::check_directory(&head.method, &head.headers, parts).map(|()| None)
             }

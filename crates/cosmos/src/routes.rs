@@ -172,11 +172,14 @@ fn is_verb(verb: &str) -> bool {
     matches!(verb, "GET" | "HEAD" | "POST" | "PUT" | "DELETE" | "PATCH")
 }
 
-/// Whether a read-only key is enough.
-pub(crate) fn is_read(method: &http::Method, headers: &HeaderMap) -> bool {
-    match method.as_str() {
-        "GET" | "HEAD" => true,
-        "POST" => matches!(Intent::of(headers), Intent::Query | Intent::Plan),
+/// Whether a request only reads. A header that says so counts where there is something to query, and nowhere else: who may read must not run a
+/// procedure by calling it a query.
+pub(crate) fn is_read(method: &http::Method, headers: &HeaderMap, parts: &[&str]) -> bool {
+    let is_feed = matches!(parts, ["dbs" | "offers", ..]) && parts.len() % 2 == 1;
+    match (method.as_str(), Intent::of(headers)) {
+        ("GET" | "HEAD", _) => true,
+        ("POST", Intent::Query) => is_feed,
+        ("POST", Intent::Plan) => matches!(parts, ["dbs", _, "colls", _, "docs"]),
         _ => false,
     }
 }

@@ -59,13 +59,9 @@ impl ResumeFilter {
 }
 
 impl QueryRequest {
-    pub(crate) fn compile(
-        &self,
-        computed: Vec<(String, String)>,
-        now: Timestamp,
-    ) -> Result<Arc<Compiled>> {
+    pub(crate) fn compile(&self, options: query::Options, now: Timestamp) -> Result<Arc<Compiled>> {
         let now_millis = Some(now.0.cast_signed() * 1_000);
-        let options = query::Options { computed, now_millis, ..query::Options::default() };
+        let options = query::Options { now_millis, ..options };
         Ok(Arc::new(Compiled::new(&self.text, &self.parameters, &options)?))
     }
 
@@ -158,7 +154,7 @@ impl Db {
         query: &QueryRequest,
         documents: Vec<Value>,
     ) -> Result<Vec<Bytes>> {
-        let compiled = query.compile(Vec::new(), self.now())?;
+        let compiled = query.compile(query::Options::default(), self.now())?;
         let mut pipeline = Pipeline::new(compiled, &self.query_context());
         for (ordinal, document) in documents.into_iter().enumerate() {
             if pipeline.push(document.to_string().as_bytes(), ordinal as u64)? == Flow::Done {
@@ -225,7 +221,7 @@ impl Db {
         container: &Container,
         query: &QueryRequest,
     ) -> Result<Arc<Compiled>> {
-        query.compile(computed_properties(container), self.now())
+        query.compile(query_options(container), self.now())
     }
 
     pub(crate) fn query_context(&self) -> Context {
@@ -491,14 +487,27 @@ fn copies(rows: &Rows) -> Vec<Bytes> {
     rows.iter().map(Bytes::copy_from_slice).collect()
 }
 
-/// The computed properties of a container: name and query text.
-pub(crate) fn computed_properties(container: &Container) -> Vec<(String, String)> {
-    let list = container.settings.json.get("computedProperties").and_then(Value::as_array);
-    let property = |value: &Value| {
-        let text = |name: &str| value[name].as_str().map(str::to_owned);
-        Some((text("name")?, text("query")?))
+/// What of a container's definition its queries may refer to: computed properties and vectors.
+pub(crate) fn query_options(container: &Container) -> query::Options {
+    let json = &container.settings.json;
+    let text = |value: &Value, name: &str| value[name].as_str().map(str::to_owned);
+    let computed = json.get("computedProperties").and_then(Value::as_array).into_iter().flatten();
+    let embeddings = json.get("vectorEmbeddingPolicy").map(|policy| &policy["vectorEmbeddings"]);
+    let embeddings = embeddings.and_then(Value::as_array).into_iter().flatten();
+    let vector = |each: &Value| {
+        let options = json!({
+            "distanceFunction": each["distanceFunction"],
+            "dataType": each["dataType"],
+        });
+        Some((text(each, "path")?, options))
     };
-    list.into_iter().flatten().filter_map(property).collect()
+    query::Options {
+        computed: computed
+            .filter_map(|each| Some((text(each, "name")?, text(each, "query")?)))
+            .collect(),
+        vectors: embeddings.filter_map(vector).collect(),
+        ..query::Options::default()
+    }
 }
 
 impl From<query::Error> for Error {

@@ -28,7 +28,7 @@ use crate::history::Change;
 use crate::items::{Content, Item, Prepared, PreparedBody, PreparedPatch, Verb, Written};
 use crate::keys::{Key, ordinal_of};
 use crate::partition::{Head, Partition};
-use crate::purge::{Alarm, Purged};
+use crate::purge::{Alarm, Purged, ROUND_ITEMS_MAX};
 use crate::record::Record;
 use crate::reindex::Reindexed;
 use crate::settings::Beside;
@@ -56,6 +56,8 @@ pub(crate) enum Op {
     Count(oneshot::Sender<Option<Beginning>>),
     /// Remove items of a partition key.
     DeleteKey(KeyDeletion, KeyDeletionDone),
+    /// Remove all that is expired, and then make no change before the other end is dropped.
+    Settle(oneshot::Sender<Result<()>>, oneshot::Receiver<()>),
     /// Stop for good, and give back what has queued: the partition is being split.
     Retire(oneshot::Sender<Vec<Op>>),
     /// Refuse everything from now on: the container is being dropped, or the server stops.
@@ -203,6 +205,12 @@ impl Writer {
                 Some(Op::DeleteKey(deletion, reply)) => {
                     self.land_all().await;
                     drop(reply.send(self.delete_key_round(deletion).await));
+                }
+                Some(Op::Settle(reply, resume)) => {
+                    self.land_all().await;
+                    drop(reply.send(self.purge_rounds().await));
+                    // It is never sent anything.
+                    resume.await.unwrap_or_default();
                 }
                 Some(Op::Retire(reply)) => {
                     self.land_all().await;
@@ -398,6 +406,12 @@ impl Writer {
         self.commit(old_head, head, batch, steps).await?;
         self.partition.book_purge(purged.items, charge);
         Ok(purged)
+    }
+
+    /// Removes all that is expired.
+    async fn purge_rounds(&mut self) -> Result<()> {
+        while self.purge_round(ROUND_ITEMS_MAX).await?.more {}
+        Ok(())
     }
 
     /// Makes room in a log of versions that has reached its size, before there is more of it. If that fails, so will what comes next.

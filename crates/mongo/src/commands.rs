@@ -176,6 +176,8 @@ impl<'a> Call<'a> {
             "isMaster" | "ismaster" => server::hello(self, true),
             "saslStart" => server::sasl_start(self),
             "saslContinue" => server::sasl_continue(self),
+            "getnonce" => server::nonce(self),
+            "authenticate" => server::authenticate(self),
             "logout" => server::logout(self),
             "ping" => Ok(ok()),
             "buildInfo" | "buildinfo" => server::build_info(),
@@ -228,15 +230,16 @@ impl<'a> Call<'a> {
             "renameCollection" => collections::rename(self).await,
             "listCollections" => collections::list(self),
             "listDatabases" => collections::list_databases(self),
-            "collStats" | "collstats" => collections::statistics(self),
-            "dbStats" | "dbstats" => collections::database_statistics(self),
-            "dataSize" | "datasize" => collections::data_size(self),
+            "collStats" | "collstats" => collections::statistics(self).await,
+            "dbStats" | "dbstats" => collections::database_statistics(self).await,
+            "dataSize" | "datasize" => collections::data_size(self).await,
             "validate" => collections::validate(self).await,
 
             "createIndexes" => indexes::create(self).await,
             "dropIndexes" | "deleteIndexes" => indexes::drop_indexes(self).await,
             "listIndexes" => indexes::list(self),
             "reIndex" => indexes::rebuild(self).await,
+            "filemd5" => find::file_md5(self).await,
 
             "customAction" => cosmos::custom_action(self).await,
             "getLastRequestStatistics" => cosmos::statistics(self),
@@ -249,6 +252,8 @@ impl<'a> Call<'a> {
             | "cloneCollectionAsCapped"
             | "convertToCapped"
             | "parallelCollectionScan"
+            | "getPrevError"
+            | "resetError"
             | "profile"
             | "top"
             | "connPoolStats"
@@ -265,7 +270,7 @@ impl<'a> Call<'a> {
     fn need(&self) -> Need {
         match self.name {
             "hello" | "isMaster" | "ismaster" | "saslStart" | "saslContinue" | "logout"
-            | "ping" | "buildInfo" | "buildinfo" | "whatsmyuri" | "getnonce"
+            | "ping" | "buildInfo" | "buildinfo" | "whatsmyuri" | "getnonce" | "authenticate"
             | "connectionStatus" => Need::Nothing,
             "insert" | "update" | "delete" | "findAndModify" | "findandmodify" | "create"
             | "drop" | "dropDatabase" | "collMod" | "renameCollection" | "createIndexes"

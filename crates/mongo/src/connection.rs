@@ -35,6 +35,8 @@ pub(crate) struct State {
     pub access: Option<Access>,
     pub user: Option<String>,
     pub conversation: Option<Conversation>,
+    /// What the last `getnonce` gave: good for one `authenticate`.
+    pub nonce: Option<String>,
     pub last_charge: LastCharge,
 }
 
@@ -75,6 +77,7 @@ impl Connection {
             access: front_end.keys.is_none().then_some(Access::Full),
             user: None,
             conversation: None,
+            nonce: None,
             last_charge: LastCharge::default(),
         };
         Self { front_end, stopped, state, replies: 0 }

@@ -44,8 +44,8 @@ pub struct Options {
     /// The query's `now`, if it is known already: what depends on it is then computed here, once,
     /// and can be looked up in an index.
     pub now_millis: Option<i64>,
-    /// The distance functions of the container's vector policy, by path (`/vector`).
-    pub metrics: Vec<(String, String)>,
+    /// What the container's vector policy says, by path (`/vector`): options of VECTORDISTANCE.
+    pub vectors: Vec<(String, Json)>,
 }
 
 /// How a page of a query goes on after the one before.
@@ -89,7 +89,7 @@ impl Compiled {
         let mut compiler = Compiler {
             parameters,
             computed: &options.computed,
-            metrics: &options.metrics,
+            vectors: &options.vectors,
             now_millis: options.now_millis,
             fields: Fields::default(),
             slots: 0,
@@ -191,7 +191,7 @@ struct Grouping {
 struct Compiler<'q> {
     parameters: &'q [(String, Json)],
     computed: &'q [(String, String)],
-    metrics: &'q [(String, String)],
+    vectors: &'q [(String, Json)],
     now_millis: Option<i64>,
     fields: Fields,
     slots: usize,

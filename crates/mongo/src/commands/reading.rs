@@ -132,6 +132,7 @@ pub(crate) struct Search {
 }
 
 /// What decides how a search is made.
+#[derive(Default)]
 pub(crate) struct SearchOptions {
     pub sort: Option<Sort>,
     pub projection: Option<Projection>,

@@ -93,17 +93,10 @@ pub fn sasl_start(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
 
 fn begin(call: &mut Call<'_>, fields: Fields<'_>) -> Result<RawDocumentBuf> {
     let name = fields.required_text("mechanism")?;
-    let mechanism = Mechanism::named(name).ok_or_else(|| {
-        Refusal::new(18, format!("Authentication mechanism {name} is not supported: use SCRAM-SHA-256 or SCRAM-SHA-1."))
-    })?;
+    let mechanism = Mechanism::named(name).ok_or_else(|| unknown_mechanism(name))?;
     let payload = payload(fields)?;
     // Without keys everybody is let in, and whoever wants to prove something can.
-    let Some(keys) = &call.front_end.keys else {
-        return Err(Refusal::new(
-            18,
-            "This server was started with --no-auth: connect without a user name.",
-        ));
-    };
+    let Some(keys) = &call.front_end.keys else { return Err(everybody()) };
     let (said, conversation) = keys.begin(mechanism, payload)?;
     call.state.conversation = Some(conversation);
     Ok(step(&said, false))
@@ -122,6 +115,7 @@ pub fn sasl_continue(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
     };
     let (said, access) = keys.finish(&conversation, payload)?;
     call.state.access = Some(access);
+    call.state.user = Some(conversation.into_user());
     Ok(step_ok(&said, true))
 }
 
@@ -144,9 +138,47 @@ fn step_ok(said: &str, done: bool) -> RawDocumentBuf {
     reply
 }
 
+/// The oldest way to log in, which tools of former days still begin with: a number that is used once.
+pub fn nonce(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
+    let nonce = crate::auth::nonce();
+    call.state.nonce = Some(nonce.clone());
+    Ok(rawdoc! {"nonce": nonce, "ok": 1.0})
+}
+
+pub fn authenticate(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
+    let fields = call.fields();
+    if let Some(other) = fields.text("mechanism")?.filter(|name| *name != "MONGODB-CR") {
+        return Err(unknown_mechanism(other));
+    }
+    let (user, key) = (fields.required_text("user")?, fields.required_text("key")?);
+    let given = call.state.nonce.take();
+    let given = given.filter(|given| fields.text("nonce").ok().flatten() == Some(given));
+    let given = given.ok_or_else(|| {
+        Refusal::new(18, "Authentication failed: ask for a nonce with getnonce first.")
+    })?;
+    let Some(keys) = &call.front_end.keys else { return Err(everybody()) };
+    call.state.access = Some(keys.check_digest(user, &given, key)?);
+    call.state.user = Some(user.to_owned());
+    Ok(ok())
+}
+
+fn unknown_mechanism(name: &str) -> Refusal {
+    Refusal::new(
+        18,
+        format!(
+            "Authentication mechanism {name} is not supported: use SCRAM-SHA-256 or SCRAM-SHA-1."
+        ),
+    )
+}
+
+fn everybody() -> Refusal {
+    Refusal::new(18, "This server was started with --no-auth: connect without a user name.")
+}
+
 pub fn logout(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
     if call.front_end.keys.is_some() {
         call.state.access = None;
+        call.state.user = None;
     }
     Ok(ok())
 }
@@ -252,6 +284,7 @@ pub fn list_commands() -> Result<RawDocumentBuf> {
     let mut commands = RawDocumentBuf::new();
     for name in [
         bson::cstr!("aggregate"),
+        bson::cstr!("authenticate"),
         bson::cstr!("buildInfo"),
         bson::cstr!("collMod"),
         bson::cstr!("collStats"),
@@ -270,12 +303,14 @@ pub fn list_commands() -> Result<RawDocumentBuf> {
         bson::cstr!("dropIndexes"),
         bson::cstr!("endSessions"),
         bson::cstr!("explain"),
+        bson::cstr!("filemd5"),
         bson::cstr!("find"),
         bson::cstr!("findAndModify"),
         bson::cstr!("getCmdLineOpts"),
         bson::cstr!("getLastRequestStatistics"),
         bson::cstr!("getLog"),
         bson::cstr!("getMore"),
+        bson::cstr!("getnonce"),
         bson::cstr!("getParameter"),
         bson::cstr!("hello"),
         bson::cstr!("hostInfo"),

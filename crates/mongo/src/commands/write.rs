@@ -155,30 +155,32 @@ async fn insert_round(
 }
 
 fn prepare_insert(container: &Container, body: Bytes, checked: bool) -> Result<DocumentWrite> {
-    let found = document(&body)?;
-    let id = field(found, "_id");
-    let first = found.iter().next().transpose()?.is_some_and(|(name, _)| name.as_str() == "_id");
-    let body = match id {
-        Some(_) if first => body,
-        // `_id` comes first, and there always is one.
-        id => {
-            let mut ordered = RawDocumentBuf::new();
-            match id {
-                Some(id) => ordered.append(bson::cstr!("_id"), bson::RawBson::from(id)),
-                None => ordered.append(bson::cstr!("_id"), ObjectId::new()),
-            }
-            for element in found.iter() {
-                let (name, value) = element?;
-                if name.as_str() != "_id" {
-                    ordered.append(name, value);
-                }
-            }
-            ordered.into_bytes().into()
-        }
-    };
+    let body = with_id(body)?;
     let stored = document(&body)?;
     let name = check_document(container, stored, checked)?;
     Ok(DocumentWrite { name: name.into(), action: Action::Insert(body) })
+}
+
+/// The same document, `_id` first: there always is one.
+fn with_id(body: Bytes) -> Result<Bytes> {
+    let found = document(&body)?;
+    let id = field(found, "_id");
+    let first = found.iter().next().transpose()?.is_some_and(|(name, _)| name.as_str() == "_id");
+    if first {
+        return Ok(body);
+    }
+    let mut ordered = RawDocumentBuf::new();
+    match id {
+        Some(id) => ordered.append(bson::cstr!("_id"), bson::RawBson::from(id)),
+        None => ordered.append(bson::cstr!("_id"), ObjectId::new()),
+    }
+    for element in found.iter() {
+        let (name, value) = element?;
+        if name.as_str() != "_id" {
+            ordered.append(name, value);
+        }
+    }
+    Ok(ordered.into_bytes().into())
 }
 
 /// Refuses what cannot be stored; gives the document's name.
@@ -766,6 +768,8 @@ pub(super) async fn output(call: &mut Call<'_>, rows: Vec<Bytes>, output: Output
             let container = collections::ensure_in(call, database, &collection).await?;
             let how = Merging { on, matched, unmatched };
             for row in rows {
+                // Whoever has no `_id` is new.
+                let row = if how.on == ["_id"] { with_id(row)? } else { row };
                 merge(call, &container, &row, &how).await?;
             }
             Ok(())
