@@ -236,25 +236,48 @@ fn refused() -> Refusal {
     Refusal::new(18, "Authentication failed. The password is one of the account's keys.")
 }
 
+/// The client's side, as RFC 5802 has it.
+#[cfg(test)]
+pub(crate) struct Client<'a> {
+    pub mechanism: Mechanism,
+    pub user: &'a str,
+    pub password: &'a str,
+}
+
+#[cfg(test)]
+impl Client<'_> {
+    /// What it says first.
+    pub fn first(&self) -> String {
+        format!("n,,n={},r=abc", self.user)
+    }
+
+    /// What it says then, and what it wants to hear.
+    pub fn last(&self, server_first: &str) -> (String, String) {
+        let mechanism = self.mechanism;
+        let value = |name| attribute(server_first, name).expect("servers say it");
+        let salt = STANDARD.decode(value('s')).expect("a salt");
+        let salted = mechanism.salted(self.user, self.password, &salt);
+        let client_key = mechanism.sign(&salted, b"Client Key");
+        let without_proof = format!("c=biws,r={}", value('r'));
+        let signed = format!("n={},r=abc,{server_first},{without_proof}", self.user);
+        let signature = mechanism.sign(&mechanism.hash(&client_key), signed.as_bytes());
+        let proof: Vec<u8> = client_key.iter().zip(&signature).map(|(a, b)| a ^ b).collect();
+        let ours = mechanism.sign(&mechanism.sign(&salted, b"Server Key"), signed.as_bytes());
+        let last = format!("{without_proof},p={}", STANDARD.encode(proof));
+        (last, format!("v={}", STANDARD.encode(ours)))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The client's side, as RFC 5802 has it.
     fn log_in(keys: &Keys, mechanism: Mechanism, user: &str, password: &str) -> Result<Access> {
-        let first_bare = format!("n={user},r=abc");
-        let (server_first, begun) = keys.begin(mechanism, format!("n,,{first_bare}").as_bytes())?;
-        let salt = STANDARD.decode(attribute(&server_first, 's').unwrap()).unwrap();
-        let salted = mechanism.salted(user, password, &salt);
-        let client_key = mechanism.sign(&salted, b"Client Key");
-        let without_proof = format!("c=biws,r={}", attribute(&server_first, 'r').unwrap());
-        let signed = format!("{first_bare},{server_first},{without_proof}");
-        let signature = mechanism.sign(&mechanism.hash(&client_key), signed.as_bytes());
-        let proof: Vec<u8> = client_key.iter().zip(&signature).map(|(a, b)| a ^ b).collect();
-        let last = format!("{without_proof},p={}", STANDARD.encode(proof));
+        let client = Client { mechanism, user, password };
+        let (server_first, begun) = keys.begin(mechanism, client.first().as_bytes())?;
+        let (last, wanted) = client.last(&server_first);
         let (verified, access) = keys.finish(&begun, last.as_bytes())?;
-        let ours = mechanism.sign(&mechanism.sign(&salted, b"Server Key"), signed.as_bytes());
-        assert_eq!(verified, format!("v={}", STANDARD.encode(ours)));
+        assert_eq!(verified, wanted);
         Ok(access)
     }
 

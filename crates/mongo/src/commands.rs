@@ -230,9 +230,9 @@ impl<'a> Call<'a> {
             "renameCollection" => collections::rename(self).await,
             "listCollections" => collections::list(self),
             "listDatabases" => collections::list_databases(self),
-            "collStats" | "collstats" => collections::statistics(self),
-            "dbStats" | "dbstats" => collections::database_statistics(self),
-            "dataSize" | "datasize" => collections::data_size(self),
+            "collStats" | "collstats" => collections::statistics(self).await,
+            "dbStats" | "dbstats" => collections::database_statistics(self).await,
+            "dataSize" | "datasize" => collections::data_size(self).await,
             "validate" => collections::validate(self).await,
 
             "createIndexes" => indexes::create(self).await,

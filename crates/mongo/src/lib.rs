@@ -9,6 +9,8 @@
 pub mod auth;
 pub mod commands;
 mod connection;
+#[cfg(test)]
+mod connection_tests;
 pub mod cursors;
 pub mod error;
 pub mod language;

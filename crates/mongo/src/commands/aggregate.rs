@@ -176,7 +176,7 @@ pub async fn aggregate(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
         return super::changes::open(call, collection, options, &stages[1..], size).await;
     }
     let told = match stages.first() {
-        Some(first) => super::sources::replaced(call, collection, *first)?,
+        Some(first) => super::sources::replaced(call, collection, *first).await?,
         None => None,
     };
     if let Some(told) = &told {
