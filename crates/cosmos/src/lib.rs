@@ -143,7 +143,7 @@ impl FrontEnd {
     where
         B: Body<Data = Bytes>,
     {
-        let path = head.uri.path();
+        let path = path::of(&head.uri);
         if head.method == Method::OPTIONS {
             return Ok(cors::preflight(&head.headers, &self.options.origins));
         }
@@ -194,7 +194,7 @@ impl FrontEnd {
         }
         let resolved;
         let resolved_segments;
-        let (mut parts, mut raw) = (parts, head.uri.path());
+        let (mut parts, mut raw) = (parts, path::of(&head.uri));
         if parts == ["addresses"] {
             // Signed as the resource whose addresses are asked for.
             raw = resolve_for(head.uri.query().unwrap_or_default()).unwrap_or_default();
