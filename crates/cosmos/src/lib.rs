@@ -74,7 +74,6 @@ use auth::{Caller, Signed};
 use call::Call;
 use error::{Failure, Result};
 use history::History;
-use metrics::Metrics;
 use path::Decoded;
 
 /// How a front end behaves.
@@ -93,7 +92,6 @@ pub struct FrontEnd {
     /// The machine's clock: signatures are dated by it, whatever the database's clock says.
     clock: Arc<dyn Clock>,
     options: Options,
-    metrics: Metrics,
     history: History,
     stopping: AtomicBool,
 }
@@ -101,8 +99,8 @@ pub struct FrontEnd {
 impl FrontEnd {
     /// The front end of `db`. Signatures are dated by `clock`.
     pub fn new(db: Db, keys: Keys, clock: Arc<dyn Clock>, options: Options) -> Self {
-        let (metrics, history) = (Metrics::default(), History::default());
-        Self { db, keys, clock, options, metrics, history, stopping: AtomicBool::new(false) }
+        let history = History::default();
+        Self { db, keys, clock, options, history, stopping: AtomicBool::new(false) }
     }
 
     /// Answers one request.
@@ -120,7 +118,9 @@ impl FrontEnd {
             }
             failure.into_answer(&activity_id)
         });
-        self.metrics.count(&head, answer.status, self.clock.stopwatch().saturating_sub(started));
+        let took = self.clock.stopwatch().saturating_sub(started);
+        let outcome = metrics::outcome(answer.status);
+        self.db.traffic().nosql.count(metrics::operation(&head), outcome, took);
         if let Some(origin) = head.headers.get(http::header::ORIGIN) {
             cors::allow(&mut answer.headers, origin, &head.headers, &self.options.origins);
         }
