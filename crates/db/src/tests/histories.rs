@@ -50,7 +50,7 @@ impl Model {
 
 #[test]
 fn ttl_r01_to_r24_random_histories_on_memory() {
-    run_seeds(200, || Arc::new(Memory::new()), false);
+    run_seeds(200, 1, || Arc::new(Memory::new()), false);
 }
 
 #[test]
@@ -63,31 +63,64 @@ fn ttl_r01_to_r24_random_histories_on_both_engines() {
         let embedded = Embedded::open(path, embedded::Options::default()).unwrap();
         Arc::new(Mirror::new(Arc::new(Memory::new()), Arc::new(embedded)))
     };
-    run_seeds(4, engine, false);
+    run_seeds(4, 1, engine, false);
+}
+
+/// Each step, and each look at what there is, is by any of three servers.
+#[test]
+fn ttl_r01_to_r24_random_histories_of_servers_on_one_store() {
+    run_seeds(100, 3, || Arc::new(Memory::new()), false);
+}
+
+#[test]
+fn ttl_r01_to_r24_random_histories_on_postgres() {
+    let Some(url) = storage::testing::postgres::database() else { return };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let mut engine = || -> Arc<dyn Engine> {
+        storage::testing::postgres::sql(
+            &url,
+            "DROP TABLE IF EXISTS sidereal_kv, sidereal_writer, sidereal_store",
+        );
+        let options = storage::postgres::Options { writers: 2, readers: 2, snapshots_max: 32 };
+        let opened = storage::postgres::Postgres::open(&url, crate::BUCKETS, options);
+        Arc::new(runtime.block_on(opened).unwrap())
+    };
+    run_seeds(1, 3, &mut engine, false);
+    run_seeds(1, 1, || Arc::new(Mirror::new(Arc::new(Memory::new()), engine())), false);
 }
 
 #[test]
 fn ttl_r20_random_histories_under_throttling() {
-    run_seeds(50, || Arc::new(Memory::new()), true);
+    run_seeds(50, 1, || Arc::new(Memory::new()), true);
 }
 
-fn run_seeds(count: u64, mut engine: impl FnMut() -> Arc<dyn Engine>, throttle: bool) {
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+fn run_seeds(
+    count: u64,
+    servers: usize,
+    mut engine: impl FnMut() -> Arc<dyn Engine>,
+    throttle: bool,
+) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     for seed in seeds(count) {
-        runtime.block_on(run_history(seed, engine(), throttle));
+        runtime.block_on(run_history(seed, engine(), servers, throttle));
     }
 }
 
-async fn run_history(seed: u64, engine: Arc<dyn Engine>, throttle: bool) {
+async fn run_history(seed: u64, engine: Arc<dyn Engine>, servers: usize, throttle: bool) {
     let mut random = fastrand::Rng::with_seed(seed);
     let partitions = Some(random.u32(1..4));
     let options = Options { throttle, partitions, ..Options::default() };
-    let mut world = World::new(engine, options).await;
+    let mut world = match servers {
+        1 => World::new(engine, options).await,
+        _ => World::shared(engine, servers, options).await,
+    };
     let mut model = Model::default();
     world.db.create_container("d", &definition(None), None).await.unwrap();
     let mut log = Vec::new();
     for _ in 0..STEPS {
+        world.change_server(&mut random).await;
         log.push(step(&mut random, &mut world, &mut model).await);
+        world.change_server(&mut random).await;
         if let Err(difference) = compare(&world, &model).await {
             panic!("{difference}\nseed {seed}, after\n  {}", log.join("\n  "));
         }
@@ -104,12 +137,16 @@ async fn run_history(seed: u64, engine: Arc<dyn Engine>, throttle: bool) {
     assert_eq!(report.problems, Vec::<String>::new(), "seed {seed}:\n  {}", log.join("\n  "));
 }
 
+fn servers_of(world: &World) -> usize {
+    world.others.len() + 1
+}
+
 async fn step(random: &mut fastrand::Rng, world: &mut World, model: &mut Model) -> String {
     match random.u8(0..22) {
         20 => {
             let partitions = world.container().partitions.clone();
             let number = random.choice(&partitions.all).unwrap().id.partition;
-            if partitions.all.len() < 6 {
+            if partitions.all.len() < 6 && servers_of(world) == 1 {
                 world.db.split("d", "c", number).await.unwrap();
             }
             format!("split {number}")
