@@ -79,7 +79,7 @@ pub(crate) struct Numbers {
     pub offer: u32,
     /// Counts changes; part of every definition's etag.
     pub lsn: u64,
-    /// Since when a server is about to change a rule, so that the others wait for it; 0 if none is. See [`crate::shared`].
+    /// Since when a server is about to change a rule, so that the others wait for it; 0 if none is. See [`crate::servers`].
     pub pending: u64,
 }
 

@@ -59,8 +59,8 @@ mod reindex;
 pub mod resources;
 mod scan;
 pub mod scripting;
+pub mod servers;
 pub mod settings;
-pub mod shared;
 pub mod split;
 #[cfg(test)]
 mod tests;

@@ -7,7 +7,7 @@ mod procedures;
 mod queries;
 mod reindex;
 mod scripts;
-mod shared;
+mod servers;
 mod version_log;
 
 use std::sync::Arc;

@@ -31,8 +31,8 @@ use crate::partition::{Head, Partition};
 use crate::purge::{Alarm, Purged};
 use crate::record::Record;
 use crate::reindex::Reindexed;
+use crate::servers::WeakDb;
 use crate::settings::Beside;
-use crate::shared::WeakDb;
 use crate::timeline::{Beginning, Step};
 use crate::{Db, Error, Result};
 
