@@ -374,8 +374,8 @@ fn check_all_versions(container: &Container, from: &ChangesRequest) -> Result<()
     match from {
         ChangesRequest::Now | ChangesRequest::After(_) => Ok(()),
         ChangesRequest::Beginning | ChangesRequest::Since(_) => Err(Error::Invalid(
-            "The change feed mode All Versions and Deletes can only be read from now (If-None-Match: *) or from the etag of \
-             an earlier answer."
+            "You must read the change feed from within the retention period. The mode All Versions and Deletes begins now \
+             (If-None-Match: *), or at the etag of an earlier answer."
                 .into(),
         )),
     }

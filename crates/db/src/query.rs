@@ -65,9 +65,12 @@ impl QueryRequest {
         Ok(Arc::new(Compiled::new(&self.text, &self.parameters, &options)?))
     }
 
-    /// What ties a continuation token to its query.
-    fn fingerprint(&self) -> u32 {
-        let start = crc32c::crc32c(self.text.as_bytes());
+    /// What ties a continuation token to its query. SDKs that merge partitions resume with a narrower filter.
+    fn fingerprint(&self, compiled: &Compiled) -> u32 {
+        let start = match compiled.resumes() {
+            Resumes::ByCount => crc32c::crc32c(self.text.as_bytes()),
+            Resumes::ByItem | Resumes::ByPlace => crc32c::crc32c(compiled.unfiltered().as_bytes()),
+        };
         self.parameters.iter().fold(start, |crc, (name, value)| {
             crc32c::crc32c_append(crc, format!("{name}={value}").as_bytes())
         })
@@ -238,11 +241,11 @@ const PATIENCE: usize = 4_096;
 const HIT_RATE: usize = 64;
 
 /// One page of a query.
-struct Run {
+struct Run<'q> {
+    query: &'q QueryRequest,
     compiled: Arc<Compiled>,
     pipeline: Pipeline,
     context: Context,
-    fingerprint: u32,
     rows_max: usize,
     before: Token,
     rows: Vec<Bytes>,
@@ -253,17 +256,16 @@ struct Run {
     full: bool,
 }
 
-impl Run {
+impl<'q> Run<'q> {
     fn new(
         db: &Db,
         compiled: Arc<Compiled>,
-        query: &QueryRequest,
+        query: &'q QueryRequest,
         page: &PageRequest,
     ) -> Result<Self> {
-        let fingerprint = query.fingerprint();
         let mut before = match &page.continuation {
             None => Token::default(),
-            Some(text) => Token::parse(text, fingerprint)?,
+            Some(text) => Token::parse(text, query.fingerprint(&compiled))?,
         };
         if let Some(resume) = &query.resume {
             let position = resume.position(&compiled);
@@ -280,7 +282,7 @@ impl Run {
             pipeline: Pipeline::new(compiled.clone(), &context),
             context,
             compiled,
-            fingerprint,
+            query,
             rows_max: page.items_max,
             before,
             rows: Vec::new(),
@@ -300,12 +302,7 @@ impl Run {
     }
 
     /// The page, with so many items counted beforehand; `None` if the items should come another way.
-    async fn page(
-        mut self: Run,
-        fan: &mut Fan<'_>,
-        way: Way,
-        counted: u64,
-    ) -> Result<Option<Page>> {
+    async fn page(mut self, fan: &mut Fan<'_>, way: Way, counted: u64) -> Result<Option<Page>> {
         if way == Way::InOrder {
             let context = Context { sorted_input: true, ..self.context.clone() };
             self.pipeline = Pipeline::new(self.compiled.clone(), &context);
@@ -367,7 +364,8 @@ impl Run {
         let continuation = self.last.filter(|_| self.full).map(|last| {
             let given = self.before.progress.given + self.rows.len() as u64;
             let progress = Progress { skipped: self.pipeline.progress().skipped, given };
-            Token { progress, last: Some(last), places }.text(self.fingerprint)
+            Token { progress, last: Some(last), places }
+                .text(self.query.fingerprint(&self.compiled))
         });
         let mut account = fan.account();
         account.rows = self.rows.len();

@@ -391,6 +391,14 @@ pub(crate) fn resource_id(body: &Map<String, Value>) -> Result<String> {
     Ok(id.clone())
 }
 
+/// The refusal of a partition key path, and why.
+pub(crate) fn bad_key_path(path: &str, why: &str) -> Error {
+    invalid(format!(
+        "The partition key component definition path '{path}' could not be accepted. Partition key paths must contain only \
+         valid characters and not contain a trailing slash or wildcard character. {why}"
+    ))
+}
+
 fn partition_key(body: &Map<String, Value>) -> Result<(PartitionKeyDefinition, Value)> {
     let definition = given(body, "partitionKey")
         .ok_or_else(|| {
@@ -436,10 +444,8 @@ fn partition_key(body: &Map<String, Value>) -> Result<(PartitionKeyDefinition, V
         "MultiHash" => Kind::MultiHash,
         other => return Err(invalid(format!("The partition key kind '{other}' is unknown."))),
     };
-    let parsed =
-        paths.iter().map(|path| Path::parse(path)).collect::<std::result::Result<Vec<_>, _>>();
-    let parsed =
-        parsed.map_err(|why| invalid(format!("The partition key path is invalid. {why}")))?;
+    let parse = |path: &String| Path::parse(path).map_err(|why| bad_key_path(path, &why));
+    let parsed = paths.iter().map(parse).collect::<Result<Vec<_>>>()?;
     let mut json = json!({"paths": paths, "kind": kind_name});
     if let Some(version) = version {
         json["version"] = version.into();

@@ -289,6 +289,29 @@ async fn compression_is_agreed_on_and_answers_come_as_questions() {
 }
 
 #[tokio::test]
+async fn connections_and_commands_are_counted() {
+    let front_end = front_end().await;
+    let counters = || &front_end.db.traffic().mongodb;
+    let open = || counters().connections.load(std::sync::atomic::Ordering::Relaxed);
+    let mut wire = Wire::connect(&front_end);
+    wire.log_in(KEY).await;
+    assert_eq!(open(), 1);
+    wire.ask(doc! {"find": "c", "$db": "d"}).await;
+    wire.ask(doc! {"find": 1, "$db": "d"}).await;
+    wire.ask(doc! {"find": "c", "filter": {"$nonsense": 1}, "$db": "d"}).await;
+    let find = &counters().operations()[0];
+    assert_eq!((find.name, find.outcomes()), ("mongodb_find", [1, 0, 2, 0, 0]));
+    assert_eq!(find.buckets().iter().sum::<u64>(), 3);
+    let other = counters().operations().last().unwrap();
+    assert_eq!((other.name, other.outcomes()), ("mongodb_other", [2, 0, 0, 0, 0]));
+    let status = wire.ask(doc! {"serverStatus": 1, "$db": "admin"}).await;
+    assert_eq!(status.get_document("connections").unwrap().get_i64("current").unwrap(), 1);
+    wire.stream.shutdown().await.unwrap();
+    wire.end().await.unwrap();
+    assert_eq!(open(), 0);
+}
+
+#[tokio::test]
 async fn what_is_too_large_is_refused() {
     let mut wire = Wire::connect(&front_end().await);
     wire.log_in(KEY).await;

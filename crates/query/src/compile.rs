@@ -15,7 +15,7 @@ use crate::eval::Env;
 use crate::expr::{Aggregate, Block, Expr};
 use crate::functions::{Depends, Host};
 use crate::item::{Fields, Item};
-use crate::sql::{self, ast};
+use crate::sql::{self, ast, print};
 
 /// A query that has passed all checks and can be run, any number of times.
 #[derive(Clone, Debug)]
@@ -125,6 +125,11 @@ impl Compiled {
             && !block.distinct
             && (block.offset, block.limit) == (0, None)
             && self.inner.as_ref().is_none_or(|inner| inner.is_item_by_item())
+    }
+
+    /// The text without its filter: all that a row's place among the others depends on.
+    pub fn unfiltered(&self) -> String {
+        print::query(&ast::Query { filter: None, ..self.tree.clone() })
     }
 
     /// The tree of the text.

@@ -118,6 +118,18 @@ fn mongodb_clients_share_a_port_too_however_long_their_first_message() {
     for length in [100, 278, 534, 790] {
         expect_pong(&mut TcpStream::connect(address).unwrap(), length);
     }
+    let mut open = TcpStream::connect(address).unwrap();
+    expect_pong(&mut open, 100);
+    let metrics = server.client().call("GET", "/metrics", &[], "");
+    let metrics = String::from_utf8(metrics.body).unwrap();
+    for line in [
+        r#"sidereal_connections{api="nosql"} 1"#,
+        r#"sidereal_requests_total{operation="mongodb_other",outcome="ok"} 5"#,
+        r#"sidereal_request_seconds_count{operation="mongodb_other"} 5"#,
+    ] {
+        assert!(metrics.contains(line), "{line} in {metrics}");
+    }
+    assert!(metrics.contains("sidereal_connections{api=\"mongodb\"} "), "{metrics}");
     let mut slow = TcpStream::connect(address).unwrap();
     slow.write_all(&ping(790)[..1]).unwrap();
     slow.flush().unwrap();

@@ -71,10 +71,10 @@ pub async fn find(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
     if plan.point && plain && call.transaction.is_none() {
         return find_one(call, &container, &filter, &plan, &namespace).await;
     }
-    let order = Order { sorted: plan.sorted, unless: plan.unless };
+    let order = Order::of(&plan);
     let matches = call.matches(container, filter, plan.route)?;
     let options = SearchOptions { sort, projection, skip, limit, returned };
-    let mut search = Search::new(matches, &order, options);
+    let mut search = Search::new(matches, order, options);
     let first = batch_size.unwrap_or(FIRST_BATCH.min(limit.unwrap_or(usize::MAX)));
     let batch = search.next(call.db(), first).await?;
     call.charge += search.charge();
@@ -231,10 +231,10 @@ pub async fn file_md5(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
         let filter = Filter::parse(&query, &vars)?;
         let sort = Sort::parse(&rawdoc! {"n": 1}, None)?;
         let plan = reading::plan(&container, &filter, Some(&sort), (None, false))?;
-        let order = Order { sorted: plan.sorted, unless: plan.unless };
+        let order = Order::of(&plan);
         let matches = call.matches(container, filter, plan.route)?;
         let options = SearchOptions { sort: Some(sort), ..SearchOptions::default() };
-        let mut search = Search::new(matches, &order, options);
+        let mut search = Search::new(matches, order, options);
         loop {
             let batch = search.next(call.db(), FIRST_BATCH).await?;
             for chunk in &batch.rows {

@@ -1,5 +1,7 @@
 //! Commands about the server and the connection: what drivers and tools ask before and beside their work.
 
+use std::sync::atomic::Ordering;
+
 use bson::spec::BinarySubtype;
 use bson::{Binary, RawArrayBuf, RawDocumentBuf, Timestamp, rawdoc};
 
@@ -252,13 +254,14 @@ pub fn log(call: &Call<'_>) -> Result<RawDocumentBuf> {
 pub fn status(call: &Call<'_>) -> Result<RawDocumentBuf> {
     let clock = call.db().clock();
     let uptime = clock.stopwatch();
+    let open = call.db().traffic().mongodb.connections.load(Ordering::Relaxed) as i64;
     Ok(rawdoc! {
         "host": address(call), "version": VERSION, "process": "sidereal",
         "pid": i64::from(std::process::id()),
         "uptime": uptime.as_secs_f64(), "uptimeMillis": uptime.as_millis() as i64,
         "uptimeEstimate": uptime.as_secs() as i64, "localTime": call.now(),
         "asserts": {"regular": 0, "warning": 0, "msg": 0, "user": 0, "rollovers": 0},
-        "connections": {"current": 1, "available": 10_000, "totalCreated": call.state.number},
+        "connections": {"current": open, "available": 10_000 - open, "totalCreated": call.state.number},
         "storageEngine": {"name": "sidereal", "supportsCommittedReads": true, "persistent": true},
         "repl": {"setName": SET_NAME, "ismaster": true, "secondary": false},
         "metrics": {"cursor": {"open": {"total": call.front_end.cursors.open() as i64}}},

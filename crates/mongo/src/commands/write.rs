@@ -14,7 +14,7 @@ use db::documents::{Action, DocumentWrite, Together};
 use db::{Container, Outcome};
 
 use self::edits::{Change, Done, Statement};
-use super::reading::{self, Matches};
+use super::reading::{self, Matches, Order};
 use super::server::BATCH_MAX;
 use super::{Call, collections};
 use crate::error::{Refusal, Result};
@@ -536,7 +536,7 @@ async fn one_statement(
 ) -> Result<()> {
     if statement.multi {
         let mut found = false;
-        let mut matches = open(call, container, statement)?;
+        let (mut matches, _) = open(call, container, statement)?;
         loop {
             let mut round = Vec::new();
             while round.len() < ROUND_ITEMS
@@ -619,10 +619,14 @@ async fn first_match(
     container: &Arc<Container>,
     statement: &Statement,
 ) -> Result<Option<Bytes>> {
-    let mut matches = open(call, container, statement)?;
+    let (mut matches, order) = open(call, container, statement)?;
     let mut best: Option<(Vec<u8>, Bytes)> = None;
+    let mut sort = statement.sort.as_ref().filter(|sort| !sort.is_empty());
+    if sort.is_some() && matches.is_in_order(&order).await? {
+        sort = None;
+    }
     while let Some(found) = matches.next(call.db()).await? {
-        let Some(sort) = statement.sort.as_ref().filter(|sort| !sort.is_empty()) else {
+        let Some(sort) = sort else {
             call.charge += matches.charge();
             return Ok(Some(found.name));
         };
@@ -635,10 +639,16 @@ async fn first_match(
     Ok(best.map(|(_, name)| name))
 }
 
-fn open(call: &mut Call<'_>, container: &Arc<Container>, statement: &Statement) -> Result<Matches> {
+fn open(
+    call: &mut Call<'_>,
+    container: &Arc<Container>,
+    statement: &Statement,
+) -> Result<(Matches, Order)> {
     let how = (statement.hint.as_deref(), statement.collated);
-    let plan = reading::plan(container, &statement.filter, None, how)?;
-    call.matches(container.clone(), Filter::clone(&statement.filter), plan.route)
+    let plan = reading::plan(container, &statement.filter, statement.sort.as_ref(), how)?;
+    let order = Order::of(&plan);
+    let matches = call.matches(container.clone(), Filter::clone(&statement.filter), plan.route)?;
+    Ok((matches, order))
 }
 
 pub async fn find_and_modify(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
