@@ -247,8 +247,9 @@ impl Signed<'_> {
     }
 
     fn write_payload(&self, link: Link, date: &str, date_only: bool, out: &mut Vec<u8>) {
-        // Deleting a partition key is signed as an operation on its container.
+        // Deleting a partition key is signed as an operation on its container, and a distributed transaction as a feed of its own.
         let parts = match self.parts {
+            ["operations", "dtc"] => &["distributedtransactionbatch"],
             [before @ .., "operations", _] => before,
             parts => parts,
         };
@@ -367,7 +368,7 @@ pub(crate) fn malformed() -> Failure {
     unauthorized(TEXT_MALFORMED).with_substatus(5001)
 }
 
-/// 403 for a read-only key on a write.
+/// 403 for one who may do less than that.
 pub(crate) fn insufficient() -> Failure {
     Failure::new(StatusCode::FORBIDDEN, TEXT_INSUFFICIENT)
 }

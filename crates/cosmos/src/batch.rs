@@ -35,13 +35,17 @@ pub(crate) async fn run(call: &mut Call<'_>, database: &str, container: &str) ->
     call.partition(&container)?;
     let rows = call.body.first() == Some(&hybrid_row::VERSION);
     let operations = operations(call, key.as_ref())?;
-    let silent: Vec<bool> = operations.iter().map(|operation| operation.silent).collect();
+    let quiet = !items::wants_body(call)?;
+    let silent: Vec<bool> = operations.iter().map(|operation| quiet || operation.silent).collect();
     let verbs: Vec<Verb> =
         operations.iter().map(|operation| operation.write.verb.clone()).collect();
     let writes = operations.into_iter().map(|operation| operation.write).collect();
-    let reply = match atomic {
-        true => call.db.transact(&container, writes).await,
-        false => call.db.bulk(&container, writes).await,
+    let stops =
+        call.text(&headers::BATCH_CONTINUE)?.is_some_and(|on| on.eq_ignore_ascii_case("false"));
+    let reply = match (atomic, stops) {
+        (true, _) => call.db.transact(&container, writes).await,
+        (false, false) => call.db.bulk(&container, writes).await,
+        (false, true) => call.db.bulk_until_refused(&container, writes).await,
     };
     let mut answer = Answer::bytes(StatusCode::OK, Bytes::new());
     let outcomes = items::describe(reply, &container, &mut answer.headers, &mut Pen::new())?;

@@ -89,10 +89,7 @@ async fn collect<B: Body<Data = Bytes>>(
 }
 
 fn too_large() -> Failure {
-    Failure::new(
-        StatusCode::PAYLOAD_TOO_LARGE,
-        "The size of the request exceeded the maximum allowed size.",
-    )
+    db::Error::TooLarge("Request size is too large".into()).into()
 }
 
 #[cfg(test)]

@@ -100,7 +100,7 @@ impl Session {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let front_end = self.front_end.clone();
-        let connections = &front_end.metrics.connections;
+        let connections = &front_end.db.traffic().nosql.connections;
         connections.fetch_add(1, Ordering::Relaxed);
         let served = self.serve(stream, http2).await;
         connections.fetch_sub(1, Ordering::Relaxed);

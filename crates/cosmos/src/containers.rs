@@ -2,6 +2,7 @@
 
 use db::Container;
 use http::{HeaderValue, StatusCode};
+use serde_json::{Value, json};
 
 use crate::answer::Answer;
 use crate::call::{Call, Intent};
@@ -11,6 +12,9 @@ use crate::headers::{self, Pen, flag};
 
 /// The name of the array in feeds of containers.
 const ARRAY: &str = "DocumentCollections";
+
+/// The first API version in which every container has a partition key.
+const KEYS_REQUIRED: &str = "2018-12-31";
 
 /// The limits that clients' quota calls show; -1 is none.
 const QUOTA: HeaderValue = HeaderValue::from_static(
@@ -32,7 +36,11 @@ pub(crate) async fn post(call: &mut Call<'_>, database: &str) -> Result<Answer> 
             feed::query(call, &parent, ARRAY, documents)
         }
         Intent::Create => {
-            let (throughput, body) = (call.throughput()?, call.json_object()?);
+            let (throughput, mut body) = (call.throughput()?, call.json_object()?);
+            let version = call.text(&headers::VERSION)?;
+            if version.is_some_and(|version| version < KEYS_REQUIRED) {
+                no_key(&mut body);
+            }
             let container = call.db.create_container(database, &body, throughput).await?;
             Ok(answer(StatusCode::CREATED, &container))
         }
@@ -74,6 +82,16 @@ pub(crate) async fn replace(
 pub(crate) async fn delete(call: &Call<'_>, database: &str, container: &str) -> Result<Answer> {
     call.db.delete_container(database, container, call.if_match()?).await?;
     Ok(charged(Answer::empty(StatusCode::NO_CONTENT)))
+}
+
+/// Gives a definition without partition key the one that the service made of such: a property that items need not have.
+fn no_key(body: &mut Value) {
+    if let Some(members) = body.as_object_mut()
+        && members.get("partitionKey").is_none_or(Value::is_null)
+    {
+        let key = json!({"paths": ["/_partitionKey"], "kind": "Hash", "systemKey": true});
+        members.insert("partitionKey".into(), key);
+    }
 }
 
 /// The database's rid and its containers.

@@ -12,6 +12,7 @@ use crate::auth::insufficient;
 use crate::call::Intent;
 use crate::error::{Failure, Result};
 use crate::headers;
+use crate::routes::is_read;
 
 /// What a route does with the container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,18 +137,26 @@ pub(crate) fn check_name(grant: Option<&Grant>, body: &[u8]) -> Result<()> {
     }
 }
 
-/// Refuses what a directory's token is not for: whatever changes definitions.
+/// Refuses what the holder of a read-only key may not do: write, run procedures, or read permissions, whose tokens may do more.
+pub(crate) fn check_reader(method: &Method, headers: &HeaderMap, parts: &[&str]) -> Result<()> {
+    let permissions = matches!(parts, ["dbs", _, "users", _, "permissions", ..]);
+    match is_read(method, headers, parts) && !permissions {
+        true => Ok(()),
+        false => Err(insufficient()),
+    }
+}
+
+/// Refuses what a directory's token is not for: it reads and writes data, runs procedures, and reads the definitions that clients need for that.
 pub(crate) fn check_directory(method: &Method, headers: &HeaderMap, parts: &[&str]) -> Result<()> {
-    let read = matches!(method.as_str(), "GET" | "HEAD")
-        || (method == Method::POST && matches!(Intent::of(headers), Intent::Query | Intent::Plan));
-    let data = match parts {
-        ["dbs", _, "colls", _, "docs" | "conflicts", ..] => true,
+    let read = is_read(method, headers, parts);
+    let allowed = match parts {
+        ["dbs", _, "colls", _, "docs" | "conflicts" | "operations", ..] => true,
         ["dbs", _, "colls", _, "sprocs", _] => method == Method::POST,
-        ["dbs", _, "colls", _, "operations", _] => true,
-        ["dbs", _, "users", ..] | ["offers", ..] => false,
-        _ => read,
+        [] | ["dbs"] | ["dbs", _] | ["dbs", _, "clientencryptionkeys", ..] => read,
+        ["dbs", _, "colls"] | ["dbs", _, "colls", _] | ["dbs", _, "colls", _, "pkranges"] => read,
+        _ => false,
     };
-    if data {
+    if allowed {
         return Ok(());
     }
     let text = format!(

@@ -23,6 +23,7 @@ names! {
     ALT_CONTENT_PATH = "x-ms-alt-content-path";
     AUTOPILOT = "x-ms-cosmos-offer-autopilot-settings";
     BATCH_ATOMIC = "x-ms-cosmos-batch-atomic";
+    BATCH_CONTINUE = "x-ms-cosmos-batch-continue-on-error";
     CHANGE_FEED_FORMAT = "x-ms-cosmos-changefeed-wire-format-version";
     CONSISTENCY_LEVEL = "x-ms-consistency-level";
     CONTENT_ON_WRITE = "x-ms-cosmos-populate-content-response-on-write";

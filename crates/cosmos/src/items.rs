@@ -185,7 +185,7 @@ fn describe_item(item: &Item, headers: &mut HeaderMap, pen: &mut Pen) -> HeaderV
 }
 
 /// Whether the client wants to see what it has written.
-fn wants_body(call: &Call<'_>) -> Result<bool> {
+pub(crate) fn wants_body(call: &Call<'_>) -> Result<bool> {
     let minimal = call.text(&headers::PREFER)?.is_some_and(|prefer| {
         prefer.split([',', ';']).any(|part| part.trim().eq_ignore_ascii_case("return=minimal"))
     });

@@ -47,6 +47,8 @@ mod sprocs;
 #[cfg(test)]
 mod testing;
 mod tokens;
+#[cfg(test)]
+mod trigger_tests;
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -72,7 +74,6 @@ use auth::{Caller, Signed};
 use call::Call;
 use error::{Failure, Result};
 use history::History;
-use metrics::Metrics;
 use path::Decoded;
 
 /// How a front end behaves.
@@ -91,7 +92,6 @@ pub struct FrontEnd {
     /// The machine's clock: signatures are dated by it, whatever the database's clock says.
     clock: Arc<dyn Clock>,
     options: Options,
-    metrics: Metrics,
     history: History,
     stopping: AtomicBool,
 }
@@ -99,8 +99,8 @@ pub struct FrontEnd {
 impl FrontEnd {
     /// The front end of `db`. Signatures are dated by `clock`.
     pub fn new(db: Db, keys: Keys, clock: Arc<dyn Clock>, options: Options) -> Self {
-        let (metrics, history) = (Metrics::default(), History::default());
-        Self { db, keys, clock, options, metrics, history, stopping: AtomicBool::new(false) }
+        let history = History::default();
+        Self { db, keys, clock, options, history, stopping: AtomicBool::new(false) }
     }
 
     /// Answers one request.
@@ -118,7 +118,9 @@ impl FrontEnd {
             }
             failure.into_answer(&activity_id)
         });
-        self.metrics.count(&head, answer.status, self.clock.stopwatch().saturating_sub(started));
+        let took = self.clock.stopwatch().saturating_sub(started);
+        let outcome = metrics::outcome(answer.status);
+        self.db.traffic().nosql.count(metrics::operation(&head), outcome, took);
         if let Some(origin) = head.headers.get(http::header::ORIGIN) {
             cors::allow(&mut answer.headers, origin, &head.headers, &self.options.origins);
         }
@@ -143,7 +145,7 @@ impl FrontEnd {
     where
         B: Body<Data = Bytes>,
     {
-        let path = head.uri.path();
+        let path = path::of(&head.uri);
         if head.method == Method::OPTIONS {
             return Ok(cors::preflight(&head.headers, &self.options.origins));
         }
@@ -198,7 +200,7 @@ impl FrontEnd {
         }
         let resolved;
         let resolved_segments;
-        let (mut parts, mut raw) = (parts, head.uri.path());
+        let (mut parts, mut raw) = (parts, path::of(&head.uri));
         if parts == ["addresses"] {
             // Signed as the resource whose addresses are asked for.
             raw = resolve_for(head.uri.query().unwrap_or_default()).unwrap_or_default();
@@ -210,10 +212,10 @@ impl FrontEnd {
         let signed =
             Signed { method: head.method.as_str(), parts, raw, headers: &head.headers, operator };
         match self.keys.check(&signed, self.clock.now())? {
-            Caller::Key(Access::ReadOnly) if !routes::is_read(&head.method, &head.headers) => {
-                Err(auth::insufficient())
+            Caller::Key(Access::ReadOnly) => {
+                grants::check_reader(&head.method, &head.headers, parts).map(|()| None)
             }
-            Caller::Key(_) => Ok(None),
+            Caller::Key(Access::Full) => Ok(None),
             Caller::Directory => {
                 grants::check_directory(&head.method, &head.headers, parts).map(|()| None)
             }

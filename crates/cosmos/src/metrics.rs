@@ -1,142 +1,77 @@
-//! Counters of the front end, as Prometheus reads them.
+//! The counters of both front ends ([`db::traffic`]), as Prometheus reads them, and what this one counts.
 
 use std::fmt::Write;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::Ordering;
 
+use db::traffic::{BOUNDS_MICROS, OUTCOMES, Operation, Outcome, Traffic};
 use http::StatusCode;
 
 use crate::call::Intent;
 use crate::headers;
 
-/// What a request was about, as far as metrics tell them apart.
-const OPERATIONS: [&str; 9] =
-    ["account", "database", "container", "read", "write", "list", "query", "changes", "other"];
-
-/// How requests end, as far as metrics tell them apart.
-const OUTCOMES: [&str; 5] = ["ok", "not_modified", "refused", "throttled", "failed"];
-
-/// Upper bounds of the latency buckets, in microseconds.
-const BOUNDS_MICROS: [u64; 12] =
-    [100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 500_000, 2_000_000];
-
-/// Counters since the start.
-#[derive(Default)]
-pub(crate) struct Metrics {
-    operations: [Operation; OPERATIONS.len()],
-    /// Connections now open.
-    pub(crate) connections: AtomicU64,
-}
-
-/// Sums over all operations since the start.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Totals {
-    /// Requests answered.
-    pub(crate) requests: u64,
-    /// Of these, with 429.
-    pub(crate) throttled: u64,
-    /// Of these, with 500 or more.
-    pub(crate) failed: u64,
-    /// Microseconds they took together.
-    pub(crate) micros: u64,
-}
-
-#[derive(Default)]
-struct Operation {
-    outcomes: [AtomicU64; OUTCOMES.len()],
-    buckets: [AtomicU64; BOUNDS_MICROS.len() + 1],
-    micros: AtomicU64,
-}
-
-impl Metrics {
-    /// Counts a request that took `time`.
-    pub(crate) fn count(&self, head: &http::request::Parts, status: StatusCode, time: Duration) {
-        let operation = &self.operations[operation(head)];
-        let outcome = match status.as_u16() {
-            304 => 1,
-            429 => 3,
-            500.. => 4,
-            400.. => 2,
-            _ => 0,
-        };
-        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        let bucket =
-            BOUNDS_MICROS.iter().position(|bound| micros <= *bound).unwrap_or(BOUNDS_MICROS.len());
-        operation.outcomes[outcome].fetch_add(1, Ordering::Relaxed);
-        operation.buckets[bucket].fetch_add(1, Ordering::Relaxed);
-        operation.micros.fetch_add(micros, Ordering::Relaxed);
+/// How a status counts.
+pub(crate) fn outcome(status: StatusCode) -> Outcome {
+    match status.as_u16() {
+        304 => Outcome::NotModified,
+        429 => Outcome::Throttled,
+        500.. => Outcome::Failed,
+        400.. => Outcome::Refused,
+        _ => Outcome::Ok,
     }
+}
 
-    /// The counters over all operations.
-    pub(crate) fn totals(&self) -> Totals {
-        let mut totals = Totals::default();
-        for operation in &self.operations {
-            let [ok, same, refused, throttled, failed] =
-                operation.outcomes.each_ref().map(|count| count.load(Ordering::Relaxed));
-            totals.requests += ok + same + refused + throttled + failed;
-            totals.throttled += throttled;
-            totals.failed += failed;
-            totals.micros += operation.micros.load(Ordering::Relaxed);
-        }
-        totals
-    }
-
-    /// The counters as text.
-    pub(crate) fn write(&self, out: &mut String) -> std::fmt::Result {
-        writeln!(
-            out,
-            "# HELP sidereal_requests_total Requests by what they were about and how they ended."
-        )?;
-        writeln!(out, "# TYPE sidereal_requests_total counter")?;
-        for (name, operation) in OPERATIONS.iter().zip(&self.operations) {
-            for (outcome, count) in OUTCOMES.iter().zip(&operation.outcomes) {
-                let count = count.load(Ordering::Relaxed);
-                if count > 0 {
-                    writeln!(
-                        out,
-                        r#"sidereal_requests_total{{operation="{name}",outcome="{outcome}"}} {count}"#
-                    )?;
-                }
+/// The counters as text.
+pub(crate) fn write(traffic: &Traffic, out: &mut String) -> std::fmt::Result {
+    let operations = || traffic.apis().into_iter().flat_map(|(_, api)| api.operations());
+    writeln!(
+        out,
+        "# HELP sidereal_requests_total Requests by what they were about and how they ended."
+    )?;
+    writeln!(out, "# TYPE sidereal_requests_total counter")?;
+    for operation in operations() {
+        let name = operation.name;
+        for (outcome, count) in OUTCOMES.iter().zip(operation.outcomes()) {
+            if count > 0 {
+                writeln!(
+                    out,
+                    r#"sidereal_requests_total{{operation="{name}",outcome="{outcome}"}} {count}"#
+                )?;
             }
         }
-        writeln!(out, "# HELP sidereal_request_seconds Time from a request's head to its answer.")?;
-        writeln!(out, "# TYPE sidereal_request_seconds histogram")?;
-        for (name, operation) in OPERATIONS.iter().zip(&self.operations) {
-            operation.write_times(name, out)?;
-        }
-        gauge(
-            out,
-            "sidereal_connections",
-            "Connections now open.",
-            self.connections.load(Ordering::Relaxed),
-        )
     }
+    writeln!(out, "# HELP sidereal_request_seconds Time from a request's head to its answer.")?;
+    writeln!(out, "# TYPE sidereal_request_seconds histogram")?;
+    for operation in operations() {
+        write_times(operation, out)?;
+    }
+    let help = "Connections now open.";
+    writeln!(out, "# HELP sidereal_connections {help}\n# TYPE sidereal_connections gauge")?;
+    for (api, counters) in traffic.apis() {
+        let open = counters.connections.load(Ordering::Relaxed);
+        writeln!(out, r#"sidereal_connections{{api="{api}"}} {open}"#)?;
+    }
+    Ok(())
 }
 
-impl Operation {
-    fn write_times(&self, name: &str, out: &mut String) -> std::fmt::Result {
-        let counts = self.buckets.each_ref().map(|count| count.load(Ordering::Relaxed));
-        let total: u64 = counts.iter().sum();
-        if total == 0 {
-            return Ok(());
-        }
-        let mut sum = 0;
-        for (bound, count) in BOUNDS_MICROS.iter().zip(counts) {
-            sum += count;
-            let secs = *bound as f64 / 1e6;
-            writeln!(
-                out,
-                r#"sidereal_request_seconds_bucket{{operation="{name}",le="{secs}"}} {sum}"#
-            )?;
-        }
+fn write_times(operation: &Operation, out: &mut String) -> std::fmt::Result {
+    let (name, counts) = (operation.name, operation.buckets());
+    let total: u64 = counts.iter().sum();
+    if total == 0 {
+        return Ok(());
+    }
+    let mut sum = 0;
+    for (bound, count) in BOUNDS_MICROS.iter().zip(counts) {
+        sum += count;
+        let secs = *bound as f64 / 1e6;
         writeln!(
             out,
-            r#"sidereal_request_seconds_bucket{{operation="{name}",le="+Inf"}} {total}"#
+            r#"sidereal_request_seconds_bucket{{operation="{name}",le="{secs}"}} {sum}"#
         )?;
-        let secs = self.micros.load(Ordering::Relaxed) as f64 / 1e6;
-        writeln!(out, r#"sidereal_request_seconds_sum{{operation="{name}"}} {secs}"#)?;
-        writeln!(out, r#"sidereal_request_seconds_count{{operation="{name}"}} {total}"#)
     }
+    writeln!(out, r#"sidereal_request_seconds_bucket{{operation="{name}",le="+Inf"}} {total}"#)?;
+    let secs = operation.micros() as f64 / 1e6;
+    writeln!(out, r#"sidereal_request_seconds_sum{{operation="{name}"}} {secs}"#)?;
+    writeln!(out, r#"sidereal_request_seconds_count{{operation="{name}"}} {total}"#)
 }
 
 /// Writes one gauge with its description.
@@ -159,8 +94,8 @@ pub(crate) fn counter(
     writeln!(out, "# HELP {name} {help}\n# TYPE {name} counter\n{name} {value}")
 }
 
-/// The place in [`OPERATIONS`]: from the number of segments of the path, which tells resources apart.
-fn operation(head: &http::request::Parts) -> usize {
+/// The place in [`db::traffic::NOSQL`]: from the number of segments of the path, which tells resources apart.
+pub(crate) fn operation(head: &http::request::Parts) -> usize {
     let path = head.uri.path().trim_end_matches('/');
     let depth = path.bytes().filter(|byte| *byte == b'/').count();
     let get = head.method == http::Method::GET || head.method == http::Method::HEAD;

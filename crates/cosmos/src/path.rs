@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use http::Uri;
+
 use crate::error::{Failure, Result};
 
 /// The most segments a route has: `/dbs/d/colls/c/docs/i/attachments/a`.
@@ -34,6 +36,14 @@ const KEYWORDS: [&str; 21] = [
     "_admin",
     "_health",
 ];
+
+/// The path of a request. No route below `/dbs` has a query: there, a client has left the `?` in an id as it is.
+pub(crate) fn of(uri: &Uri) -> &str {
+    match uri.path_and_query() {
+        Some(whole) if whole.path().starts_with("/dbs/") => whole.as_str().trim_end_matches('?'),
+        _ => uri.path(),
+    }
+}
 
 /// A path with its percent-encoding undone.
 pub(crate) struct Decoded<'p>(Cow<'p, str>);

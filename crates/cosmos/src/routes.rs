@@ -136,6 +136,7 @@ pub(crate) async fn route(
             Box::pin(items::delete_key(call, db, c)).await
         }
         ("GET", ["addresses"]) => absent::addresses(),
+        ("POST", ["operations", "dtc"]) => absent::distributed_transaction(),
 
         (verb, parts) if !is_verb(verb) || is_route(parts) => Err(absent::unknown_verb()),
         _ => Err(absent::unknown_route(path)),
@@ -148,6 +149,7 @@ fn is_route(parts: &[&str]) -> bool {
         [] | ["dbs"] | ["dbs", _] | ["offers"] | ["offers", _] | ["metrics"] | ["addresses"] => {
             true
         }
+        ["operations", "dtc"] => true,
         ["dbs", _, kind] | ["dbs", _, kind, _]
             if absent::is_kind(kind) || resources::of_database(kind).is_some() =>
         {
@@ -172,11 +174,14 @@ fn is_verb(verb: &str) -> bool {
     matches!(verb, "GET" | "HEAD" | "POST" | "PUT" | "DELETE" | "PATCH")
 }
 
-/// Whether a read-only key is enough.
-pub(crate) fn is_read(method: &http::Method, headers: &HeaderMap) -> bool {
-    match method.as_str() {
-        "GET" | "HEAD" => true,
-        "POST" => matches!(Intent::of(headers), Intent::Query | Intent::Plan),
+/// Whether a request only reads. A header that says so counts where there is something to query, and nowhere else: who may read must not run a
+/// procedure by calling it a query.
+pub(crate) fn is_read(method: &http::Method, headers: &HeaderMap, parts: &[&str]) -> bool {
+    let is_feed = matches!(parts, ["dbs" | "offers", ..]) && parts.len() % 2 == 1;
+    match (method.as_str(), Intent::of(headers)) {
+        ("GET" | "HEAD", _) => true,
+        ("POST", Intent::Query) => is_feed,
+        ("POST", Intent::Plan) => matches!(parts, ["dbs", _, "colls", _, "docs"]),
         _ => false,
     }
 }

@@ -10,10 +10,22 @@ use model::clock::{Clock, Timestamp, VirtualClock};
 use serde_json::Value;
 use storage::memory::Memory;
 
-use crate::auth::{Keys, WELL_KNOWN_KEY};
+use crate::auth::{Access, Keys, WELL_KNOWN_KEY};
 use crate::date::HttpDate;
 use crate::script_tests::signature;
 use crate::{FrontEnd, Options, Peer};
+
+/// A key that may only read.
+pub(crate) const READ_ONLY_KEY: &str = "cmVhZC1vbmx5LWtleS1vZi10aGUtdGVzdHM=";
+
+/// What a request shows to get in.
+#[derive(Clone, Debug)]
+pub(crate) enum Credential<'a> {
+    /// Signed with this account key.
+    Key(&'a str),
+    /// The token of a permission or a directory.
+    Token(String),
+}
 
 pub(crate) struct Server {
     pub(crate) clock: Arc<VirtualClock>,
@@ -42,7 +54,8 @@ impl Server {
         let clock = Arc::new(VirtualClock::frozen(Timestamp(1_700_000_000)));
         let open = Db::open(Arc::new(Memory::new()), clock.clone(), db::Options::default());
         let db = runtime.block_on(open).unwrap();
-        let keys = Keys::new(WELL_KNOWN_KEY).unwrap();
+        let keys = Keys::new(WELL_KNOWN_KEY).unwrap().with(READ_ONLY_KEY, Access::ReadOnly);
+        let keys = keys.unwrap().with_directory();
         let front_end = FrontEnd::new(db, keys, clock.clone(), Options::default());
         Self { clock, runtime, front_end }
     }
@@ -50,15 +63,26 @@ impl Server {
     /// Signed with the account's key unless there is a token.
     pub(crate) fn send(
         &self,
-        (method, path): (&str, &str),
+        request: (&str, &str),
         headers: &[(&str, &str)],
         body: &Value,
         token: Option<&str>,
     ) -> Sent {
+        let token = token.map(|token| Credential::Token(token.to_owned()));
+        self.send_as(&token.unwrap_or(Credential::Key(WELL_KNOWN_KEY)), request, headers, body)
+    }
+
+    pub(crate) fn send_as(
+        &self,
+        credential: &Credential<'_>,
+        (method, path): (&str, &str),
+        headers: &[(&str, &str)],
+        body: &Value,
+    ) -> Sent {
         let date = HttpDate(self.clock.now()).to_string();
-        let authorization = match token {
-            Some(token) => token.to_owned(),
-            None => signature(WELL_KNOWN_KEY, method, path, &date),
+        let authorization = match credential {
+            Credential::Token(token) => token.clone(),
+            Credential::Key(key) => signature(key, method, path, &date),
         };
         let mut request = Request::builder().method(method).uri(format!("/{path}"));
         let fixed = [

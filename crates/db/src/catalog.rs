@@ -17,6 +17,7 @@ use tokio::sync::oneshot;
 use crate::container::{Container, Runtime};
 use crate::keys::{Key, Meta, PartitionId};
 use crate::partition::Head;
+use crate::purge::Settled;
 use crate::ranges::{Partitions, Span};
 use crate::resources::{Owner, Resources};
 use crate::settings::resource_id;
@@ -348,7 +349,8 @@ impl Db {
         change.replace_container(&old, settings).await
     }
 
-    /// Forgets the marks of former rules in a container whose TTL is off, after what they had expired was removed.
+    /// Removes what former rules have expired in a container whose TTL is off, and forgets their marks: another kind of rule
+    /// can follow, under which they would say something else.
     pub async fn forget_marks(&self, container: &Container) -> Result<()> {
         let mut change = self.change_catalog().await?;
         let current = self.container(&container.database_id, container.id())?;
@@ -356,6 +358,7 @@ impl Db {
         if ttl.default.is_on() {
             return Ok(());
         }
+        let _settled = current.settle().await?;
         change.put(Key::Container(current.rid.number), &encode_container(&current, ttl));
         change.commit().await?;
         current.runtime.ttl.set(ttl);
@@ -458,6 +461,10 @@ impl Change<'_> {
         let epochs: Vec<_> = epochs.collect();
         let now = cell.hold(|| db.now());
         let ttl = before.with_default(settings.default_ttl, now);
+        let _settled = match before.must_settle(settings.default_ttl, now) {
+            true => old.settle().await.inspect_err(|_| cell.set(before))?,
+            false => Settled::default(),
+        };
         self.put(Key::Container(old.rid.number), &encode_container(&new, ttl));
         self.show(&new)?;
         let pending = self.before;

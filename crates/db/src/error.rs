@@ -52,7 +52,7 @@ pub enum Error {
     #[error("The item does not meet the condition of the patch.")]
     PatchConditionFailed,
     /// Another write of the same transaction was refused, so this one was not made either.
-    #[error("Another operation of the same transaction failed, so nothing was changed.")]
+    #[error("Another operation of the same request failed, so this one was not made.")]
     FailedDependency,
     /// The item or request is over a size limit; the text names it.
     #[error("{0}")]

@@ -334,13 +334,30 @@ impl Db {
             }
             outcomes.push(outcome);
         }
-        // Of each partition the last word.
-        sessions.reverse();
-        sessions.sort_by_key(|session| session.partition);
-        sessions.dedup_by_key(|session| session.partition);
-        let mut sessions = sessions.into_iter();
-        let session = sessions.next().or_else(|| Some(container.partitions.all[0].session()));
-        Reply { result: Ok(outcomes), charge: sum, session, other_sessions: sessions.collect() }
+        let (session, other_sessions) = last_words(container, sessions);
+        Reply { result: Ok(outcomes), charge: sum, session, other_sessions }
+    }
+
+    /// The same one after the other: behind one that is refused, none is tried ([`Error::FailedDependency`]).
+    pub async fn bulk_until_refused(
+        &self,
+        container: &Container,
+        writes: Vec<Write>,
+    ) -> Reply<Vec<Outcome>> {
+        let mut outcomes: Vec<Outcome> = Vec::with_capacity(writes.len());
+        let (mut charge, mut sessions) = (RequestCharge::default(), Vec::new());
+        for write in writes {
+            if outcomes.last().is_some_and(|outcome| outcome.result.is_err()) {
+                outcomes.push(Outcome::refused(Error::FailedDependency));
+                continue;
+            }
+            let reply = self.bulk(container, vec![write]).await;
+            charge += reply.charge;
+            sessions.extend(reply.session);
+            outcomes.extend(reply.result.into_iter().flatten());
+        }
+        let (session, other_sessions) = last_words(container, sessions);
+        Reply { result: Ok(outcomes), charge, session, other_sessions }
     }
 
     /// Queues a transaction for the writer, if there are request units for it.
@@ -581,6 +598,19 @@ pub(crate) fn item_number(container: &Container, partition: &Partition, id: &str
     (owner == container.rid && birthplace == partition.span.birthplace(ordinal)).then_some(ordinal)
 }
 
+/// Of each partition the last word, the first one apart; without any, what the first partition has to say.
+fn last_words(
+    container: &Container,
+    mut sessions: Vec<SessionToken>,
+) -> (Option<SessionToken>, Vec<SessionToken>) {
+    sessions.reverse();
+    sessions.sort_by_key(|session| session.partition);
+    sessions.dedup_by_key(|session| session.partition);
+    let mut sessions = sessions.into_iter();
+    let first = sessions.next().or_else(|| Some(container.partitions.all[0].session()));
+    (first, sessions.collect())
+}
+
 /// A write and where it goes, if it is to the same partition key as the rest of its transaction.
 fn same_key<T>(transaction: &[Prepared], write: (T, Prepared)) -> Result<(T, Prepared)> {
     match transaction.first().is_none_or(|first| first.key == write.1.key) {
@@ -701,7 +731,7 @@ fn item_id(members: &Map<String, Value>) -> Result<&str> {
             ID_BYTES_MAX + 1
         )));
     }
-    if let Some(bad) = id.chars().find(|c| matches!(c, '/' | '\\' | '?' | '#')) {
+    if let Some(bad) = id.chars().find(|c| matches!(c, '/' | '\\' | '#')) {
         return Err(Error::Invalid(format!(
             "One of the specified inputs is invalid: 'id' contains the invalid character '{bad}'."
         )));

@@ -66,6 +66,7 @@ pub mod split;
 mod tests;
 pub mod throughput;
 pub mod timeline;
+pub mod traffic;
 pub mod turns;
 mod writer;
 
@@ -131,6 +132,7 @@ pub struct Db {
     /// The last `now` handed out, and the last one that is stored.
     now_seen: Arc<AtomicU64>,
     now_stored: Arc<AtomicU64>,
+    traffic: Arc<traffic::Traffic>,
 }
 
 /// What an item operation answers: its result, what it cost, and how far the client has now seen.

@@ -77,6 +77,7 @@ impl Db {
             functions: None,
             now_seen: Arc::new(AtomicU64::new(stored)),
             now_stored: Arc::new(AtomicU64::new(stored)),
+            traffic: Arc::default(),
         };
         let catalog = db.load_catalog(&*snapshot, &Catalog::default()).await?;
         db.catalog.store(Arc::new(catalog));
@@ -96,6 +97,11 @@ impl Db {
     /// The clock, for latencies and the virtual clock's controls.
     pub fn clock(&self) -> &dyn Clock {
         &*self.clock
+    }
+
+    /// Counters of what clients have asked, through any API.
+    pub fn traffic(&self) -> &crate::traffic::Traffic {
+        &self.traffic
     }
 
     /// The engine's numbers.

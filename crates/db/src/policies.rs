@@ -9,6 +9,7 @@ use query::sql::ast::{Collection, ExprKind, Query, SelectSpec};
 use serde_json::{Map, Value};
 
 use crate::index::is_system_property;
+use crate::settings::bad_key_path;
 use crate::{Error, Result};
 
 /// The most dimensions that a vector can have, and those that a flat index can hold.
@@ -19,6 +20,8 @@ const SEARCH_LIST: std::ops::RangeInclusive<i64> = 25..=500;
 const SHARD_PATHS_MAX: usize = 1;
 const COMPUTED_MAX: usize = 20;
 const LANGUAGES: [&str; 7] = ["en-US", "de-DE", "es-ES", "fr-FR", "it-IT", "pt-BR", "pt-PT"];
+/// The same by their Windows locale numbers, which the service takes too.
+const LANGUAGE_NUMBERS: [&str; 7] = ["1033", "1031", "3082", "1036", "1040", "1046", "2070"];
 
 /// Refuses a definition with a policy that cannot be.
 pub(crate) fn check(body: &Map<String, Value>) -> Result<()> {
@@ -40,9 +43,48 @@ pub(crate) fn check(body: &Map<String, Value>) -> Result<()> {
             )));
         }
     }
+    check_key_paths(body)?;
+    check_bounding_boxes(body)?;
     check_computed(body)?;
     check_ttl_path(body)?;
     check_encryption(body.get("clientEncryptionPolicy"))
+}
+
+/// A blank in a partition key path stands within quotes.
+fn check_key_paths(body: &Map<String, Value>) -> Result<()> {
+    let paths = body.get("partitionKey").and_then(|key| key["paths"].as_array());
+    let paths = paths.into_iter().flatten().filter_map(Value::as_str);
+    for path in paths.filter(|path| !path.contains(['"', '\''])) {
+        if path.contains(char::is_whitespace) {
+            return Err(bad_key_path(path, "Put the part that has a blank into quotes."));
+        }
+    }
+    Ok(())
+}
+
+/// On a plane, a spatial index needs to know how far its data go; on the globe that is known.
+fn check_bounding_boxes(body: &Map<String, Value>) -> Result<()> {
+    let kind = body.get("geospatialConfig").and_then(|config| config["type"].as_str());
+    let plane = kind == Some("Geometry");
+    for index in list(body.get("indexingPolicy"), "spatialIndexes")? {
+        let path = text(index, "path")?;
+        match (plane, index.get("boundingBox").is_some_and(|bounds| !bounds.is_null())) {
+            (true, false) => {
+                return Err(invalid(format!(
+                    "The spatial index on {path} lacks its boundingBox (xmin, ymin, xmax, ymax): with the geospatial type \
+                     Geometry it is required."
+                )));
+            }
+            (false, true) => {
+                return Err(invalid(format!(
+                    "The spatial index on {path} has a boundingBox, which the geospatial type Geography does not take: leave \
+                     it out, or set geospatialConfig to Geometry."
+                )));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Refuses a replace that changes what is fixed: embeddings and the vector indexes on them. More may be added.
@@ -190,7 +232,11 @@ fn check_number(
 fn full_text_paths(policy: Option<&Value>) -> Result<HashSet<String>> {
     let check_language = |language: Option<&Value>| match language {
         None | Some(Value::Null) => Ok(()),
-        Some(Value::String(language)) if LANGUAGES.contains(&language.as_str()) => Ok(()),
+        Some(Value::String(language))
+            if LANGUAGES.iter().chain(&LANGUAGE_NUMBERS).any(|known| known == language) =>
+        {
+            Ok(())
+        }
         Some(language) => Err(invalid(format!(
             "The Full Text Policy contains an unsupported language {}. Supported languages are: {}.",
             language.as_str().unwrap_or("that is not a string"),

@@ -21,7 +21,7 @@ use crate::writer::{Op, Round};
 use crate::{Db, Error, Result};
 
 /// The most items that one round removes: small enough that a client's write behind it hardly waits.
-const ROUND_ITEMS_MAX: usize = 128;
+pub(crate) const ROUND_ITEMS_MAX: usize = 128;
 
 /// The same while the purge keeps up: smaller rounds are felt less by clients, but more of them are needed.
 const ROUND_ITEMS_IN_TIME: usize = 64;
@@ -214,6 +214,17 @@ impl Db {
             }
         }
         Ok(lag)
+    }
+
+    /// How many items of a container are alive: those in storage without the dead among them, of which no more than 100,000 a partition are counted.
+    pub async fn living_items(&self, container: &Container) -> Result<u64> {
+        let (mut items, _) = container.usage();
+        for partition in &container.partitions.all {
+            if self.first_dead(container, partition).await?.is_some() {
+                items = items.saturating_sub(self.count_dead(container, partition).await?);
+            }
+        }
+        Ok(items)
     }
 
     /// Seconds since the oldest dead item of any container died.
@@ -436,6 +447,27 @@ impl Db {
         }
         self.engine.commit(batch).await?;
         Ok(true)
+    }
+}
+
+/// The writers of a container's partitions, standing still until this is dropped.
+#[derive(Debug, Default)]
+pub(crate) struct Settled {
+    _resume: Vec<oneshot::Sender<()>>,
+}
+
+impl Container {
+    /// Removes all that is expired, and has the writers wait: until the answer is dropped, no item comes or changes.
+    pub(crate) async fn settle(&self) -> Result<Settled> {
+        let mut settled = Settled::default();
+        for partition in &self.partitions.all {
+            let (reply, done) = oneshot::channel();
+            let (resume, is_dropped) = oneshot::channel();
+            partition.submit_later(Op::Settle(reply, is_dropped)).await?;
+            done.await.map_err(|_| Error::OwnerNotFound)??;
+            settled._resume.push(resume);
+        }
+        Ok(settled)
     }
 }
 

@@ -59,19 +59,18 @@ impl ResumeFilter {
 }
 
 impl QueryRequest {
-    pub(crate) fn compile(
-        &self,
-        computed: Vec<(String, String)>,
-        now: Timestamp,
-    ) -> Result<Arc<Compiled>> {
+    pub(crate) fn compile(&self, options: query::Options, now: Timestamp) -> Result<Arc<Compiled>> {
         let now_millis = Some(now.0.cast_signed() * 1_000);
-        let options = query::Options { computed, now_millis, ..query::Options::default() };
+        let options = query::Options { now_millis, ..options };
         Ok(Arc::new(Compiled::new(&self.text, &self.parameters, &options)?))
     }
 
-    /// What ties a continuation token to its query.
-    fn fingerprint(&self) -> u32 {
-        let start = crc32c::crc32c(self.text.as_bytes());
+    /// What ties a continuation token to its query. SDKs that merge partitions resume with a narrower filter.
+    fn fingerprint(&self, compiled: &Compiled) -> u32 {
+        let start = match compiled.resumes() {
+            Resumes::ByCount => crc32c::crc32c(self.text.as_bytes()),
+            Resumes::ByItem | Resumes::ByPlace => crc32c::crc32c(compiled.unfiltered().as_bytes()),
+        };
         self.parameters.iter().fold(start, |crc, (name, value)| {
             crc32c::crc32c_append(crc, format!("{name}={value}").as_bytes())
         })
@@ -155,7 +154,7 @@ impl Db {
         query: &QueryRequest,
         documents: Vec<Value>,
     ) -> Result<Vec<Bytes>> {
-        let compiled = query.compile(Vec::new(), self.now())?;
+        let compiled = query.compile(query::Options::default(), self.now())?;
         let mut pipeline = Pipeline::new(compiled, &self.query_context());
         for (ordinal, document) in documents.into_iter().enumerate() {
             if pipeline.push(document.to_string().as_bytes(), ordinal as u64)? == Flow::Done {
@@ -222,7 +221,7 @@ impl Db {
         container: &Container,
         query: &QueryRequest,
     ) -> Result<Arc<Compiled>> {
-        query.compile(computed_properties(container), self.now())
+        query.compile(query_options(container), self.now())
     }
 
     pub(crate) fn query_context(&self) -> Context {
@@ -242,11 +241,11 @@ const PATIENCE: usize = 4_096;
 const HIT_RATE: usize = 64;
 
 /// One page of a query.
-struct Run {
+struct Run<'q> {
+    query: &'q QueryRequest,
     compiled: Arc<Compiled>,
     pipeline: Pipeline,
     context: Context,
-    fingerprint: u32,
     rows_max: usize,
     before: Token,
     rows: Vec<Bytes>,
@@ -257,17 +256,16 @@ struct Run {
     full: bool,
 }
 
-impl Run {
+impl<'q> Run<'q> {
     fn new(
         db: &Db,
         compiled: Arc<Compiled>,
-        query: &QueryRequest,
+        query: &'q QueryRequest,
         page: &PageRequest,
     ) -> Result<Self> {
-        let fingerprint = query.fingerprint();
         let mut before = match &page.continuation {
             None => Token::default(),
-            Some(text) => Token::parse(text, fingerprint)?,
+            Some(text) => Token::parse(text, query.fingerprint(&compiled))?,
         };
         if let Some(resume) = &query.resume {
             let position = resume.position(&compiled);
@@ -284,7 +282,7 @@ impl Run {
             pipeline: Pipeline::new(compiled.clone(), &context),
             context,
             compiled,
-            fingerprint,
+            query,
             rows_max: page.items_max,
             before,
             rows: Vec::new(),
@@ -304,12 +302,7 @@ impl Run {
     }
 
     /// The page, with so many items counted beforehand; `None` if the items should come another way.
-    async fn page(
-        mut self: Run,
-        fan: &mut Fan<'_>,
-        way: Way,
-        counted: u64,
-    ) -> Result<Option<Page>> {
+    async fn page(mut self, fan: &mut Fan<'_>, way: Way, counted: u64) -> Result<Option<Page>> {
         if way == Way::InOrder {
             let context = Context { sorted_input: true, ..self.context.clone() };
             self.pipeline = Pipeline::new(self.compiled.clone(), &context);
@@ -371,7 +364,8 @@ impl Run {
         let continuation = self.last.filter(|_| self.full).map(|last| {
             let given = self.before.progress.given + self.rows.len() as u64;
             let progress = Progress { skipped: self.pipeline.progress().skipped, given };
-            Token { progress, last: Some(last), places }.text(self.fingerprint)
+            Token { progress, last: Some(last), places }
+                .text(self.query.fingerprint(&self.compiled))
         });
         let mut account = fan.account();
         account.rows = self.rows.len();
@@ -493,14 +487,27 @@ fn copies(rows: &Rows) -> Vec<Bytes> {
     rows.iter().map(Bytes::copy_from_slice).collect()
 }
 
-/// The computed properties of a container: name and query text.
-pub(crate) fn computed_properties(container: &Container) -> Vec<(String, String)> {
-    let list = container.settings.json.get("computedProperties").and_then(Value::as_array);
-    let property = |value: &Value| {
-        let text = |name: &str| value[name].as_str().map(str::to_owned);
-        Some((text("name")?, text("query")?))
+/// What of a container's definition its queries may refer to: computed properties and vectors.
+pub(crate) fn query_options(container: &Container) -> query::Options {
+    let json = &container.settings.json;
+    let text = |value: &Value, name: &str| value[name].as_str().map(str::to_owned);
+    let computed = json.get("computedProperties").and_then(Value::as_array).into_iter().flatten();
+    let embeddings = json.get("vectorEmbeddingPolicy").map(|policy| &policy["vectorEmbeddings"]);
+    let embeddings = embeddings.and_then(Value::as_array).into_iter().flatten();
+    let vector = |each: &Value| {
+        let options = json!({
+            "distanceFunction": each["distanceFunction"],
+            "dataType": each["dataType"],
+        });
+        Some((text(each, "path")?, options))
     };
-    list.into_iter().flatten().filter_map(property).collect()
+    query::Options {
+        computed: computed
+            .filter_map(|each| Some((text(each, "name")?, text(each, "query")?)))
+            .collect(),
+        vectors: embeddings.filter_map(vector).collect(),
+        ..query::Options::default()
+    }
 }
 
 impl From<query::Error> for Error {

@@ -1,7 +1,7 @@
 //! How an item is stored: a small header, its name, and its bytes exactly as they go to the client.
 //!
 //! ```text
-//!  0 version (1)   1 own ttl: 0 absent, 1 never, 2 seconds, 3 instant   2 seq (u16)   4 its seconds (u32)
+//!  0 version (1)   1 own ttl: 0 absent, 1 never, 2 seconds, 3 instant; +128 alone   2 seq (u16)   4 its seconds (u32)
 //!  8 lsn (u64)    16 _ts (u64)    24 length of the name (u32)   28 CRC-32C of all the rest (u32)
 //! 32 name (partition key, id)     … body
 //! ```
@@ -15,6 +15,7 @@ use model::ttl::Ttl;
 const VERSION: u8 = 1;
 const HEADER: usize = 32;
 const CRC_AT: usize = 28;
+const ALONE: u8 = 128;
 
 /// A decoded record. The name and body are slices of the stored bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +24,8 @@ pub(crate) struct Record {
     pub lsn: u64,
     /// Which write of that change.
     pub seq: u16,
+    /// Whether it is known to be the only one.
+    pub alone: bool,
     /// When.
     pub ts: Timestamp,
     /// The item's own ttl.
@@ -48,7 +51,7 @@ impl Record {
             Ttl::Secs(secs) => (2, secs),
             Ttl::At(secs) => (3, secs),
         };
-        bytes.extend_from_slice(&[VERSION, kind]);
+        bytes.extend_from_slice(&[VERSION, if self.alone { kind | ALONE } else { kind }]);
         bytes.extend_from_slice(&self.seq.to_le_bytes());
         bytes.extend_from_slice(&secs.to_le_bytes());
         bytes.extend_from_slice(&self.lsn.to_le_bytes());
@@ -78,7 +81,7 @@ impl Record {
         if u32_at(CRC_AT) != checksum(&bytes) {
             return Err("its checksum is wrong");
         }
-        let own_ttl = match (header[1], u32_at(4)) {
+        let own_ttl = match (header[1] & !ALONE, u32_at(4)) {
             (0, _) => Ttl::Absent,
             (1, _) => Ttl::Never,
             (2, secs) => Ttl::Secs(secs),
@@ -92,6 +95,7 @@ impl Record {
         Ok(Self {
             lsn: u64_at(8),
             seq: u16::from_le_bytes([header[2], header[3]]),
+            alone: header[1] & ALONE != 0,
             ts: Timestamp(u64_at(16)),
             own_ttl,
             name: bytes.slice(HEADER..name_end),
@@ -112,6 +116,7 @@ mod tests {
         Record {
             lsn: 42,
             seq: 3,
+            alone: false,
             ts: Timestamp(1_700_000_000),
             own_ttl: Ttl::Secs(20),
             name: Bytes::from_static(b"name"),
@@ -122,8 +127,10 @@ mod tests {
     #[test]
     fn a_record_comes_back() {
         for own_ttl in [Ttl::Absent, Ttl::Never, Ttl::Secs(1), Ttl::At(1)] {
-            let record = Record { own_ttl, ..record() };
-            assert_eq!(Record::decode(b"k", record.encode()).unwrap(), record);
+            for alone in [false, true] {
+                let record = Record { own_ttl, alone, ..record() };
+                assert_eq!(Record::decode(b"k", record.encode()).unwrap(), record);
+            }
         }
     }
 

@@ -14,7 +14,7 @@ use storage::keycode::Writer;
 
 use crate::documents::{Description, Layout, Layouts};
 use crate::history::HistoryPolicy;
-use crate::index::{Composite, CompositePath, IndexingPolicy, push_value};
+use crate::index::{Composite, CompositePath, IndexingPolicy, Spatial, push_value};
 use crate::keys::encode_partition_key;
 use crate::record::Record;
 use crate::writer::parse_stored;
@@ -391,6 +391,14 @@ pub(crate) fn resource_id(body: &Map<String, Value>) -> Result<String> {
     Ok(id.clone())
 }
 
+/// The refusal of a partition key path, and why.
+pub(crate) fn bad_key_path(path: &str, why: &str) -> Error {
+    invalid(format!(
+        "The partition key component definition path '{path}' could not be accepted. Partition key paths must contain only \
+         valid characters and not contain a trailing slash or wildcard character. {why}"
+    ))
+}
+
 fn partition_key(body: &Map<String, Value>) -> Result<(PartitionKeyDefinition, Value)> {
     let definition = given(body, "partitionKey")
         .ok_or_else(|| {
@@ -436,10 +444,8 @@ fn partition_key(body: &Map<String, Value>) -> Result<(PartitionKeyDefinition, V
         "MultiHash" => Kind::MultiHash,
         other => return Err(invalid(format!("The partition key kind '{other}' is unknown."))),
     };
-    let parsed =
-        paths.iter().map(|path| Path::parse(path)).collect::<std::result::Result<Vec<_>, _>>();
-    let parsed =
-        parsed.map_err(|why| invalid(format!("The partition key path is invalid. {why}")))?;
+    let parse = |path: &String| Path::parse(path).map_err(|why| bad_key_path(path, &why));
+    let parsed = paths.iter().map(parse).collect::<Result<Vec<_>>>()?;
     let mut json = json!({"paths": paths, "kind": kind_name});
     if let Some(version) = version {
         json["version"] = version.into();
@@ -533,6 +539,9 @@ fn indexing_policy(
         .map_err(|why| invalid(format!("The indexing policy is invalid. {why}")))?
     };
     compiled.composites = composites;
+    if mode != "none" {
+        compiled.spatial = spatial_indexes(ordered.get("spatialIndexes"));
+    }
     Ok((compiled, Value::Object(ordered)))
 }
 
@@ -596,6 +605,18 @@ fn check_spatial_indexes(indexes: Option<&Value>) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The spatial indexes of a policy. Whatever kinds of shape they name, all are kept.
+fn spatial_indexes(indexes: Option<&Value>) -> Vec<Spatial> {
+    let mut all = Vec::new();
+    for index in indexes.and_then(Value::as_array).into_iter().flatten() {
+        let text = index.get("path").and_then(Value::as_str).unwrap_or_default();
+        let text = text.strip_suffix("/*").or(text.strip_suffix("/?")).unwrap_or(text);
+        let spatial = Path::parse(text).ok().and_then(Spatial::new);
+        all.extend(spatial.filter(|new| !all.contains(new)));
+    }
+    all
 }
 
 fn unique_keys(policy: Option<&Value>) -> Result<Vec<Vec<Path>>> {

@@ -2,12 +2,14 @@
 
 mod concurrency;
 mod crash;
+mod feed;
 mod histories;
 mod procedures;
 mod queries;
 mod reindex;
 mod scripts;
 mod servers;
+mod spatial;
 mod version_log;
 
 use std::sync::Arc;

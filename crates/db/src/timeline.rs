@@ -124,7 +124,8 @@ impl Timeline {
     /// What would happen if the default became `default` now. Nothing is changed.
     pub fn forecast(&self, default: DefaultTtl) -> Forecast {
         let changed = self.ttl.with_default(default, self.now);
-        let dead = |secs| self.dead(&changed.horizon(self.now.plus(secs)));
+        let expired = self.ttl.horizon(self.now);
+        let dead = |secs| self.dead(&changed.horizon(self.now.plus(secs)).or(expired));
         let (now, hour, day, ever) = (dead(0), dead(3_600), dead(86_400), dead(u64::MAX / 2));
         Forecast {
             at_once: now.less(self.expired()),

@@ -28,7 +28,7 @@ use crate::history::Change;
 use crate::items::{Content, Item, Prepared, PreparedBody, PreparedPatch, Verb, Written};
 use crate::keys::{Key, ordinal_of};
 use crate::partition::{Head, Partition};
-use crate::purge::{Alarm, Purged};
+use crate::purge::{Alarm, Purged, ROUND_ITEMS_MAX};
 use crate::record::Record;
 use crate::reindex::Reindexed;
 use crate::servers::WeakDb;
@@ -57,6 +57,8 @@ pub(crate) enum Op {
     Count(oneshot::Sender<Option<Beginning>>),
     /// Remove items of a partition key.
     DeleteKey(KeyDeletion, KeyDeletionDone),
+    /// Remove all that is expired, and then make no change before the other end is dropped.
+    Settle(oneshot::Sender<Result<()>>, oneshot::Receiver<()>),
     /// Stop for good, and give back what has queued: the partition is being split.
     Retire(oneshot::Sender<Vec<Op>>),
     /// Refuse everything from now on: the container is being dropped, or the server stops.
@@ -250,6 +252,12 @@ impl Writer {
                         done = self.delete_key_round(deletion.clone()).await;
                     }
                     drop(reply.send(done));
+                }
+                Some(Op::Settle(reply, resume)) => {
+                    self.land_all().await;
+                    drop(reply.send(self.purge_rounds().await));
+                    // It is never sent anything.
+                    resume.await.unwrap_or_default();
                 }
                 Some(Op::Retire(reply)) => {
                     self.land_all().await;
@@ -515,6 +523,12 @@ impl Writer {
         Ok(purged)
     }
 
+    /// Removes all that is expired.
+    async fn purge_rounds(&mut self) -> Result<()> {
+        while self.purge_round(ROUND_ITEMS_MAX).await?.more {}
+        Ok(())
+    }
+
     /// Makes room in a log of versions that has reached its size, before there is more of it. If that fails, so will what comes next.
     async fn bound_log(&mut self) {
         let Some(policy) = self.runtime.settings().history else { return };
@@ -627,6 +641,8 @@ pub(crate) struct Round<'w> {
     undo: Vec<Undo>,
     /// Which write of its change comes next.
     seq: u16,
+    /// Whether the change that is being made has one write.
+    alone: bool,
     /// The change that is being logged, and which of its entries comes next.
     logged: (u64, u32),
     /// What comes and goes in the orders of expiry, where that is counted.
@@ -720,6 +736,7 @@ impl<'w> Round<'w> {
             uniques: HashMap::new(),
             undo: Vec::new(),
             seq: 0,
+            alone: false,
             logged: (0, 0),
             steps: writer.partition.counts.is_on().then(Vec::new),
         }
@@ -789,6 +806,7 @@ impl<'w> Round<'w> {
         let counted = self.steps.as_ref().map_or(0, Vec::len);
         self.undo.clear();
         self.seq = 0;
+        self.alone = transaction.len() == 1;
         self.head.lsn += 1;
         let mut outcomes = Vec::with_capacity(transaction.len());
         for (number, op) in transaction.iter().enumerate() {
@@ -954,6 +972,7 @@ impl<'w> Round<'w> {
         let mut record = Record {
             lsn: self.head.lsn,
             seq: self.seq,
+            alone: self.alone,
             ts: self.now(),
             own_ttl: body.own_ttl,
             name: op.renamed.as_ref().unwrap_or(&op.name).clone(),

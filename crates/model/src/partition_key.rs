@@ -145,6 +145,10 @@ impl PartitionKey {
         let value: Value =
             serde_json::from_str(header).map_err(|_| BadKey::Unreadable(header.to_owned()))?;
         let Value::Array(values) = value else { return Err(BadKey::Unreadable(header.to_owned())) };
+        if values.is_empty() {
+            // What clients send where there is no key: in containers that were made without one.
+            return Ok(Self(vec![Component::Undefined]));
+        }
         let components = values.iter().map(Component::from_header).collect::<Result<_, _>>();
         Ok(Self(components.map_err(BadKey::Component)?))
     }

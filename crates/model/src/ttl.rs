@@ -127,6 +127,11 @@ impl DefaultTtl {
     pub fn is_on(self) -> bool {
         self != Self::Off
     }
+
+    /// Whether items expire by a date that they carry.
+    fn is_dated(self) -> bool {
+        matches!(self, Self::AfterDate(_))
+    }
 }
 
 /// All that decides about expiry in a container.
@@ -157,10 +162,22 @@ impl TtlState {
         Horizon { inherited: inherited.max(self.inherited_mark), own: own.max(self.own_mark) }
     }
 
-    /// The state after the default becomes `default` at `now`. What the old rule has expired by now stays so (R13).
+    /// The state after the default becomes `default` at `now`. What the old rule has expired by now stays so (R13): the marks say
+    /// so, or it has been removed, where it must be ([`Self::must_settle`]).
     pub fn with_default(&self, default: DefaultTtl, now: Timestamp) -> Self {
+        if self.default.is_dated() || default.is_dated() {
+            return Self::new(default);
+        }
         let horizon = self.horizon(now);
         Self { default, inherited_mark: horizon.inherited, own_mark: horizon.own }
+    }
+
+    /// Whether what is dead at `now` must be removed before the default becomes `default`. No mark can stand for it where items expire by
+    /// a date, because one that is written later may carry a date that the mark covers (R29, R30).
+    pub fn must_settle(&self, default: DefaultTtl, now: Timestamp) -> bool {
+        let (old, new) = (self.horizon(now), Self::new(default).horizon(now));
+        let is_relaxed = old.own > new.own || old.inherited > new.inherited;
+        is_relaxed && (self.default.is_dated() || default.is_dated())
     }
 
     /// When an item will expire under the rule in force, if nothing changes (R07's matrix).
@@ -200,6 +217,11 @@ impl Horizon {
                 own.instant(ts).is_none_or(|instant| self.is_live_with(instant))
             }
         }
+    }
+
+    /// What this or the other makes dead.
+    pub fn or(self, other: Self) -> Self {
+        Self { inherited: self.inherited.max(other.inherited), own: self.own.max(other.own) }
     }
 
     /// Whether an item with this instant of its own exists.
@@ -284,8 +306,16 @@ mod tests {
         assert!(!live(110, Ttl::At(100)), "dead exactly at date + seconds, whenever written");
         assert!(live(u64::MAX, Ttl::Never));
         assert_eq!(state.expires_at(Timestamp(500), Ttl::At(100)), Some(Timestamp(110)));
-        let longer = state.with_default(DefaultTtl::AfterDate(100), Timestamp(110));
-        assert!(!longer.horizon(Timestamp(110)).is_live(Timestamp(500), Ttl::At(100)), "R13");
+        // Items may be written later with dates that have expired before, so no mark is left: the dead must go first (R13).
+        let longer = DefaultTtl::AfterDate(100);
+        assert!(state.must_settle(longer, Timestamp(110)));
+        assert!(state.must_settle(DefaultTtl::Off, Timestamp(110)));
+        assert!(!state.must_settle(DefaultTtl::AfterDate(5), Timestamp(110)));
+        assert_eq!(state.with_default(longer, Timestamp(110)), TtlState::new(longer));
+        // Former rules that counted from the last write have left marks; they go likewise.
+        let before = TtlState::new(DefaultTtl::Secs(5)).with_default(DefaultTtl::Off, Timestamp(9));
+        assert!(before.must_settle(longer, Timestamp(9)));
+        assert!(!TtlState::default().must_settle(longer, Timestamp(9)));
     }
 
     #[test]

@@ -96,9 +96,8 @@ impl Mechanism {
     fn salted(self, user: &str, key: &str, salt: &[u8]) -> Vec<u8> {
         let (algorithm, length, password) = match self {
             Self::Sha1 => {
-                let hashed = Md5::digest(format!("{user}:mongo:{key}"));
-                let hex = hashed.iter().map(|byte| format!("{byte:02x}")).collect();
-                (pbkdf2::PBKDF2_HMAC_SHA1, 20, hex)
+                let hashed = hex(&Md5::digest(format!("{user}:mongo:{key}")));
+                (pbkdf2::PBKDF2_HMAC_SHA1, 20, hashed)
             }
             Self::Sha256 => (pbkdf2::PBKDF2_HMAC_SHA256, 32, key.to_owned()),
         };
@@ -161,6 +160,20 @@ impl Keys {
         Err(refused())
     }
 
+    /// Checks a digest of a nonce, the user and a key, as `authenticate` has it; gives what the client may.
+    pub fn check_digest(&self, user: &str, nonce: &str, digest: &str) -> Result<Access> {
+        let blind = hmac::Key::new(hmac::HMAC_SHA256, &self.salt);
+        for (key, access) in &self.keys {
+            let hashed = hex(&Md5::digest(format!("{user}:mongo:{key}")));
+            let wanted = hex(&Md5::digest(format!("{nonce}{user}{hashed}")));
+            let tag = hmac::sign(&blind, wanted.as_bytes());
+            if hmac::verify(&blind, digest.as_bytes(), tag.as_ref()).is_ok() {
+                return Ok(*access);
+            }
+        }
+        Err(refused())
+    }
+
     fn credentials(&self, mechanism: Mechanism, user: &str) -> Vec<Credentials> {
         // Only SHA-1 takes the user's name into the hash.
         let user = if mechanism == Mechanism::Sha1 { user } else { "" };
@@ -188,6 +201,22 @@ impl Keys {
     }
 }
 
+impl Conversation {
+    /// Who it was with.
+    pub fn into_user(self) -> String {
+        self.user
+    }
+}
+
+/// A number that nobody can foresee.
+pub fn nonce() -> String {
+    hex(&random()[..8])
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 fn random() -> [u8; 24] {
     let mut bytes = [0; 24];
     SystemRandom::new().fill(&mut bytes).expect("the system has random numbers");
@@ -207,25 +236,48 @@ fn refused() -> Refusal {
     Refusal::new(18, "Authentication failed. The password is one of the account's keys.")
 }
 
+/// The client's side, as RFC 5802 has it.
+#[cfg(test)]
+pub(crate) struct Client<'a> {
+    pub mechanism: Mechanism,
+    pub user: &'a str,
+    pub password: &'a str,
+}
+
+#[cfg(test)]
+impl Client<'_> {
+    /// What it says first.
+    pub fn first(&self) -> String {
+        format!("n,,n={},r=abc", self.user)
+    }
+
+    /// What it says then, and what it wants to hear.
+    pub fn last(&self, server_first: &str) -> (String, String) {
+        let mechanism = self.mechanism;
+        let value = |name| attribute(server_first, name).expect("servers say it");
+        let salt = STANDARD.decode(value('s')).expect("a salt");
+        let salted = mechanism.salted(self.user, self.password, &salt);
+        let client_key = mechanism.sign(&salted, b"Client Key");
+        let without_proof = format!("c=biws,r={}", value('r'));
+        let signed = format!("n={},r=abc,{server_first},{without_proof}", self.user);
+        let signature = mechanism.sign(&mechanism.hash(&client_key), signed.as_bytes());
+        let proof: Vec<u8> = client_key.iter().zip(&signature).map(|(a, b)| a ^ b).collect();
+        let ours = mechanism.sign(&mechanism.sign(&salted, b"Server Key"), signed.as_bytes());
+        let last = format!("{without_proof},p={}", STANDARD.encode(proof));
+        (last, format!("v={}", STANDARD.encode(ours)))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The client's side, as RFC 5802 has it.
     fn log_in(keys: &Keys, mechanism: Mechanism, user: &str, password: &str) -> Result<Access> {
-        let first_bare = format!("n={user},r=abc");
-        let (server_first, begun) = keys.begin(mechanism, format!("n,,{first_bare}").as_bytes())?;
-        let salt = STANDARD.decode(attribute(&server_first, 's').unwrap()).unwrap();
-        let salted = mechanism.salted(user, password, &salt);
-        let client_key = mechanism.sign(&salted, b"Client Key");
-        let without_proof = format!("c=biws,r={}", attribute(&server_first, 'r').unwrap());
-        let signed = format!("{first_bare},{server_first},{without_proof}");
-        let signature = mechanism.sign(&mechanism.hash(&client_key), signed.as_bytes());
-        let proof: Vec<u8> = client_key.iter().zip(&signature).map(|(a, b)| a ^ b).collect();
-        let last = format!("{without_proof},p={}", STANDARD.encode(proof));
+        let client = Client { mechanism, user, password };
+        let (server_first, begun) = keys.begin(mechanism, client.first().as_bytes())?;
+        let (last, wanted) = client.last(&server_first);
         let (verified, access) = keys.finish(&begun, last.as_bytes())?;
-        let ours = mechanism.sign(&mechanism.sign(&salted, b"Server Key"), signed.as_bytes());
-        assert_eq!(verified, format!("v={}", STANDARD.encode(ours)));
+        assert_eq!(verified, wanted);
         Ok(access)
     }
 
@@ -239,6 +291,21 @@ mod tests {
                 assert_eq!(log_in(&keys, mechanism, user, "r/o").unwrap(), Access::ReadOnly);
                 assert_eq!(log_in(&keys, mechanism, user, "wrong").unwrap_err().code, 18);
             }
+        }
+    }
+
+    #[test]
+    fn the_oldest_way_opens_with_every_key_and_with_no_other() {
+        let keys = vec![("full".to_owned(), Access::Full), ("r/o".to_owned(), Access::ReadOnly)];
+        let keys = Keys::new(keys);
+        let digest = |key: &str, nonce: &str| {
+            let hashed = hex(&Md5::digest(format!("u:mongo:{key}")));
+            hex(&Md5::digest(format!("{nonce}u{hashed}")))
+        };
+        assert_eq!(keys.check_digest("u", "17", &digest("full", "17")).unwrap(), Access::Full);
+        assert_eq!(keys.check_digest("u", "17", &digest("r/o", "17")).unwrap(), Access::ReadOnly);
+        for (key, nonce) in [("wrong", "17"), ("full", "18")] {
+            assert_eq!(keys.check_digest("u", "17", &digest(key, nonce)).unwrap_err().code, 18);
         }
     }
 

@@ -17,6 +17,7 @@ use std::sync::{Arc, LazyLock};
 
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 use bytes::Bytes;
+use db::traffic::Outcome;
 use db::{Container, Db, RequestCharge};
 
 use crate::FrontEnd;
@@ -69,13 +70,15 @@ pub(crate) async fn run(
 ) -> RawDocumentBuf {
     let started = front_end.db.clock().stopwatch();
     let body = request.document();
+    let traffic = &front_end.db.traffic().mongodb;
     let reply = match Call::new(front_end, state, request, body) {
         Err(refusal) => refusal.to_reply(),
         Ok(mut call) => {
             let result = call.run().await;
             let (name, charge) = (call.name, call.charge);
+            let spent = front_end.db.clock().stopwatch().saturating_sub(started);
+            traffic.count(operation(name), outcome(&result), spent);
             if !matches!(name, "getLastRequestStatistics" | "hello" | "ismaster") {
-                let spent = front_end.db.clock().stopwatch().saturating_sub(started);
                 let LastCharge { command, charge: last, millis } = &mut call.state.last_charge;
                 command.clear();
                 command.push_str(name);
@@ -85,6 +88,28 @@ pub(crate) async fn run(
         }
     };
     timed(front_end, reply)
+}
+
+/// The place of a command in [`db::traffic::MONGODB`].
+fn operation(command: &str) -> usize {
+    let known = db::traffic::MONGODB;
+    let is = |name: &&str| name.strip_prefix("mongodb_") == Some(command);
+    known.iter().position(is).unwrap_or(known.len() - 1)
+}
+
+/// How a command counts. Writes that were refused one by one are an answer like others.
+fn outcome(result: &Result<RawDocumentBuf>) -> Outcome {
+    let code = match result {
+        Ok(reply) if matches!(reply.get_f64("ok"), Ok(0.0)) => reply.get_i32("code").unwrap_or(0),
+        Ok(_) => return Outcome::Ok,
+        Err(refusal) => refusal.code,
+    };
+    match code {
+        16500 => Outcome::Throttled,
+        // InternalError, and what storage says.
+        1 => Outcome::Failed,
+        _ => Outcome::Refused,
+    }
 }
 
 impl<'a> Call<'a> {
@@ -180,6 +205,8 @@ impl<'a> Call<'a> {
             "isMaster" | "ismaster" => server::hello(self, true),
             "saslStart" => server::sasl_start(self),
             "saslContinue" => server::sasl_continue(self),
+            "getnonce" => server::nonce(self),
+            "authenticate" => server::authenticate(self),
             "logout" => server::logout(self),
             "ping" => Ok(ok()),
             "buildInfo" | "buildinfo" => server::build_info(),
@@ -232,15 +259,16 @@ impl<'a> Call<'a> {
             "renameCollection" => collections::rename(self).await,
             "listCollections" => collections::list(self),
             "listDatabases" => collections::list_databases(self),
-            "collStats" | "collstats" => collections::statistics(self),
-            "dbStats" | "dbstats" => collections::database_statistics(self),
-            "dataSize" | "datasize" => collections::data_size(self),
+            "collStats" | "collstats" => collections::statistics(self).await,
+            "dbStats" | "dbstats" => collections::database_statistics(self).await,
+            "dataSize" | "datasize" => collections::data_size(self).await,
             "validate" => collections::validate(self).await,
 
             "createIndexes" => indexes::create(self).await,
             "dropIndexes" | "deleteIndexes" => indexes::drop_indexes(self).await,
             "listIndexes" => indexes::list(self),
             "reIndex" => indexes::rebuild(self).await,
+            "filemd5" => find::file_md5(self).await,
 
             "customAction" => cosmos::custom_action(self).await,
             "getLastRequestStatistics" => cosmos::statistics(self),
@@ -253,6 +281,8 @@ impl<'a> Call<'a> {
             | "cloneCollectionAsCapped"
             | "convertToCapped"
             | "parallelCollectionScan"
+            | "getPrevError"
+            | "resetError"
             | "profile"
             | "top"
             | "connPoolStats"
@@ -269,7 +299,7 @@ impl<'a> Call<'a> {
     fn need(&self) -> Need {
         match self.name {
             "hello" | "isMaster" | "ismaster" | "saslStart" | "saslContinue" | "logout"
-            | "ping" | "buildInfo" | "buildinfo" | "whatsmyuri" | "getnonce"
+            | "ping" | "buildInfo" | "buildinfo" | "whatsmyuri" | "getnonce" | "authenticate"
             | "connectionStatus" => Need::Nothing,
             "insert" | "update" | "delete" | "findAndModify" | "findandmodify" | "create"
             | "drop" | "dropDatabase" | "collMod" | "renameCollection" | "createIndexes"

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -35,6 +36,8 @@ pub(crate) struct State {
     pub access: Option<Access>,
     pub user: Option<String>,
     pub conversation: Option<Conversation>,
+    /// What the last `getnonce` gave: good for one `authenticate`.
+    pub nonce: Option<String>,
     pub last_charge: LastCharge,
 }
 
@@ -58,7 +61,27 @@ impl FrontEnd {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send,
     {
-        Connection::new(self, local, stopped).serve(stream).await
+        let open = Open::new(&self);
+        let served = Connection::new(self, local, stopped).serve(stream).await;
+        drop(open);
+        served
+    }
+}
+
+/// Counts a connection for as long as it lives.
+struct Open(db::Db);
+
+impl Open {
+    fn new(front_end: &FrontEnd) -> Self {
+        let db = front_end.db.clone();
+        db.traffic().mongodb.connections.fetch_add(1, Ordering::Relaxed);
+        Self(db)
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.traffic().mongodb.connections.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -75,6 +98,7 @@ impl Connection {
             access: front_end.keys.is_none().then_some(Access::Full),
             user: None,
             conversation: None,
+            nonce: None,
             last_charge: LastCharge::default(),
         };
         Self { front_end, stopped, state, replies: 0 }

@@ -17,6 +17,9 @@ use crate::error::{Refusal, Result};
 /// How long a cursor may rest.
 const REST: Duration = Duration::from_secs(600);
 
+/// How often those that have rested too long are looked for.
+const SWEEP: Duration = Duration::from_secs(60);
+
 /// The most cursors that are open at a time.
 const OPEN_MAX: usize = 20_000;
 
@@ -28,7 +31,23 @@ pub const FIRST_BATCH: usize = 101;
 
 /// All open cursors.
 #[derive(Default)]
-pub struct Cursors(Mutex<HashMap<i64, Slot>>);
+pub struct Cursors(Mutex<Slots>);
+
+#[derive(Default)]
+struct Slots {
+    all: HashMap<i64, Slot>,
+    /// When they were last swept.
+    swept: Duration,
+}
+
+impl Slots {
+    /// Closes those that have rested too long.
+    fn sweep(&mut self, now: Duration) {
+        let fresh = |slot: &Slot| slot.patient || now.saturating_sub(slot.used) < REST;
+        self.all.retain(|_, slot| slot.cursor.is_none() || fresh(slot));
+        self.swept = now;
+    }
+}
 
 struct Slot {
     /// `None` while a batch is being made.
@@ -98,10 +117,10 @@ impl Cursors {
     /// Keeps a cursor; gives its number.
     pub(crate) fn open_new(&self, cursor: Cursor, now: Duration) -> Result<i64> {
         let mut slots = self.lock();
-        let fresh = |slot: &Slot| slot.patient || now.saturating_sub(slot.used) < REST;
-        if slots.len() >= OPEN_MAX {
-            slots.retain(|_, slot| slot.cursor.is_none() || fresh(slot));
+        if slots.all.len() >= OPEN_MAX || now.saturating_sub(slots.swept) >= SWEEP {
+            slots.sweep(now);
         }
+        let slots = &mut slots.all;
         if slots.len() >= OPEN_MAX {
             return Err(Refusal::new(
                 202,
@@ -121,7 +140,7 @@ impl Cursors {
     /// Takes a cursor out to make a batch.
     pub(crate) fn take(&self, number: i64, namespace: &str, now: Duration) -> Result<Box<Cursor>> {
         let not_found = || Refusal::new(43, format!("cursor id {number} not found"));
-        let mut slots = self.lock();
+        let slots = &mut self.lock().all;
         let slot = slots.get_mut(&number).ok_or_else(not_found)?;
         if !slot.patient && now.saturating_sub(slot.used) >= REST {
             slots.remove(&number);
@@ -142,7 +161,7 @@ impl Cursors {
 
     /// Puts a cursor back, unless it was killed meanwhile.
     pub(crate) fn put_back(&self, number: i64, cursor: Box<Cursor>, now: Duration) {
-        if let Some(slot) = self.lock().get_mut(&number) {
+        if let Some(slot) = self.lock().all.get_mut(&number) {
             slot.cursor = Some(cursor);
             slot.used = now;
         }
@@ -150,22 +169,22 @@ impl Cursors {
 
     /// Closes a cursor; whether it was there.
     pub fn kill(&self, number: i64) -> bool {
-        self.lock().remove(&number).is_some()
+        self.lock().all.remove(&number).is_some()
     }
 
     /// Closes the cursors of a session.
     pub fn kill_session(&self, session: &[u8]) {
-        self.lock().retain(|_, slot| {
+        self.lock().all.retain(|_, slot| {
             slot.cursor.as_ref().is_none_or(|cursor| cursor.session.as_deref() != Some(session))
         });
     }
 
     /// How many are open.
     pub fn open(&self) -> usize {
-        self.lock().len()
+        self.lock().all.len()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<i64, Slot>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Slots> {
         self.0.lock().expect("nothing panics while it holds this lock")
     }
 }
@@ -252,6 +271,47 @@ fn end(out: &mut Vec<u8>, at: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn rows(patient: bool) -> Cursor {
+        let source = Source::Rows(VecDeque::from([Bytes::new()]));
+        Cursor { namespace: "d.c".into(), source, session: None, patient }
+    }
+
+    #[test]
+    fn there_are_so_many_cursors_and_those_that_rest_make_room() {
+        let cursors = Cursors::default();
+        let secs = Duration::from_secs;
+        let patient = cursors.open_new(rows(true), secs(0)).unwrap();
+        for _ in 1..OPEN_MAX {
+            cursors.open_new(rows(false), secs(0)).unwrap();
+        }
+        assert_eq!(cursors.open_new(rows(false), secs(1)).unwrap_err().code, 202);
+        let late = REST + secs(1);
+        cursors.open_new(rows(false), late).unwrap();
+        assert_eq!(cursors.open(), 2);
+        assert!(cursors.take(patient, "d.c", late).is_ok());
+    }
+
+    #[test]
+    fn a_cursor_that_has_rested_too_long_is_gone_without_any_limit_being_reached() {
+        let cursors = Cursors::default();
+        let number = cursors.open_new(rows(false), Duration::ZERO).unwrap();
+        cursors.open_new(rows(false), REST + SWEEP).unwrap();
+        assert_eq!(cursors.open(), 1);
+        assert_eq!(cursors.take(number, "d.c", REST + SWEEP).map(drop).unwrap_err().code, 43);
+    }
+
+    #[test]
+    fn a_cursor_is_for_its_own_collection_and_for_one_at_a_time() {
+        let cursors = Cursors::default();
+        let number = cursors.open_new(rows(false), Duration::ZERO).unwrap();
+        assert_eq!(cursors.take(number, "d.e", Duration::ZERO).map(drop).unwrap_err().code, 13);
+        let taken = cursors.take(number, "d.c", Duration::ZERO).unwrap();
+        assert_eq!(cursors.take(number, "d.c", Duration::ZERO).map(drop).unwrap_err().code, 12051);
+        assert!(cursors.kill(number));
+        cursors.put_back(number, taken, Duration::ZERO);
+        assert_eq!(cursors.open(), 0);
+    }
 
     #[test]
     fn a_reply_is_a_document() {

@@ -9,6 +9,8 @@
 pub mod auth;
 pub mod commands;
 mod connection;
+#[cfg(test)]
+mod connection_tests;
 pub mod cursors;
 pub mod error;
 pub mod language;
@@ -20,6 +22,8 @@ mod plan_tests;
 #[cfg(test)]
 mod script_tests;
 pub mod sessions;
+#[cfg(test)]
+mod support_tests;
 #[cfg(test)]
 mod ttl_model_tests;
 pub mod wire;

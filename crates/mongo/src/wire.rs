@@ -99,7 +99,7 @@ impl Compressor {
         }
     }
 
-    fn compress(self, bytes: &[u8]) -> Option<Vec<u8>> {
+    pub(crate) fn compress(self, bytes: &[u8]) -> Option<Vec<u8>> {
         use std::io::Write;
         match self {
             Self::Snappy => snap::raw::Encoder::new().compress_vec(bytes).ok(),
@@ -113,7 +113,7 @@ impl Compressor {
         }
     }
 
-    fn decompress(self, bytes: &[u8], length: usize) -> Option<Vec<u8>> {
+    pub(crate) fn decompress(self, bytes: &[u8], length: usize) -> Option<Vec<u8>> {
         use std::io::Read;
         let out = match self {
             Self::Snappy => {

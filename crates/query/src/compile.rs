@@ -15,7 +15,7 @@ use crate::eval::Env;
 use crate::expr::{Aggregate, Block, Expr};
 use crate::functions::{Depends, Host};
 use crate::item::{Fields, Item};
-use crate::sql::{self, ast};
+use crate::sql::{self, ast, print};
 
 /// A query that has passed all checks and can be run, any number of times.
 #[derive(Clone, Debug)]
@@ -44,8 +44,8 @@ pub struct Options {
     /// The query's `now`, if it is known already: what depends on it is then computed here, once,
     /// and can be looked up in an index.
     pub now_millis: Option<i64>,
-    /// The distance functions of the container's vector policy, by path (`/vector`).
-    pub metrics: Vec<(String, String)>,
+    /// What the container's vector policy says, by path (`/vector`): options of VECTORDISTANCE.
+    pub vectors: Vec<(String, Json)>,
 }
 
 /// How a page of a query goes on after the one before.
@@ -89,7 +89,7 @@ impl Compiled {
         let mut compiler = Compiler {
             parameters,
             computed: &options.computed,
-            metrics: &options.metrics,
+            vectors: &options.vectors,
             now_millis: options.now_millis,
             fields: Fields::default(),
             slots: 0,
@@ -125,6 +125,11 @@ impl Compiled {
             && !block.distinct
             && (block.offset, block.limit) == (0, None)
             && self.inner.as_ref().is_none_or(|inner| inner.is_item_by_item())
+    }
+
+    /// The text without its filter: all that a row's place among the others depends on.
+    pub fn unfiltered(&self) -> String {
+        print::query(&ast::Query { filter: None, ..self.tree.clone() })
     }
 
     /// The tree of the text.
@@ -186,7 +191,7 @@ struct Grouping {
 struct Compiler<'q> {
     parameters: &'q [(String, Json)],
     computed: &'q [(String, String)],
-    metrics: &'q [(String, String)],
+    vectors: &'q [(String, Json)],
     now_millis: Option<i64>,
     fields: Fields,
     slots: usize,

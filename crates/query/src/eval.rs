@@ -320,7 +320,12 @@ impl<'a> Env<'a> {
         })
     }
 
-    fn for_each_source(&mut self, sources: &'a [Source], each: &mut Each<'_, 'a>) -> Result<bool> {
+    /// The same before WHERE.
+    pub fn for_each_source(
+        &mut self,
+        sources: &'a [Source],
+        each: &mut Each<'_, 'a>,
+    ) -> Result<bool> {
         self.host.spend(1)?;
         let Some((source, rest)) = sources.split_first() else { return each(self) };
         let slot = source.slot.unwrap_or_default();

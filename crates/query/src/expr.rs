@@ -182,20 +182,22 @@ pub enum AggregateFunction {
 }
 
 impl AggregateFunction {
+    /// What each is called.
+    pub const NAMES: [(&str, Self); 8] = [
+        ("COUNT", AggregateFunction::Count),
+        ("COUNTIF", AggregateFunction::CountIf),
+        ("SUM", AggregateFunction::Sum),
+        ("AVG", AggregateFunction::Average),
+        ("MIN", AggregateFunction::Min),
+        ("MAX", AggregateFunction::Max),
+        ("MAKELIST", AggregateFunction::MakeList),
+        ("MAKESET", AggregateFunction::MakeSet),
+    ];
+
     /// The aggregate of this name, in any case.
     pub fn named(name: &str) -> Option<Self> {
-        use AggregateFunction::*;
-        let table = [
-            ("COUNT", Count),
-            ("COUNTIF", CountIf),
-            ("SUM", Sum),
-            ("AVG", Average),
-            ("MIN", Min),
-            ("MAX", Max),
-            ("MAKELIST", MakeList),
-            ("MAKESET", MakeSet),
-        ];
-        table.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, found)| *found)
+        let found = Self::NAMES.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+        found.map(|(_, function)| *function)
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod array;
 mod calendar;
+pub mod cells;
 mod convert;
 mod date;
 pub mod full_text;
@@ -13,6 +14,7 @@ mod integer;
 mod item;
 pub mod like;
 mod math;
+mod regexp;
 mod spatial;
 mod string;
 mod type_check;
@@ -21,7 +23,7 @@ pub mod vector;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 
-use regex::Regex;
+use fancy_regex::{Regex, RegexBuilder};
 
 use crate::error::{Error, Result};
 use crate::value::Value;
@@ -63,10 +65,20 @@ const fn pure(name: &'static str, args: (usize, usize), body: Body) -> Function 
     Function { name, args_min: args.0, args_max: args.1, body, depends: Depends::Arguments }
 }
 
-/// The function of this name, in any case.
+/// The function of this name, in any case, with or without underscores between its words.
 pub fn find(name: &str) -> Option<&'static Function> {
-    let mut all = FAMILIES.iter().flat_map(|family| family.iter());
-    all.find(|function| function.name.eq_ignore_ascii_case(name))
+    all().find(|function| letters(function.name).eq(letters(name)))
+}
+
+/// All of them.
+pub fn all() -> impl Iterator<Item = &'static Function> {
+    FAMILIES.iter().flat_map(|family| family.iter())
+}
+
+/// What counts of a name. An underscore at its start does: those functions are for SDKs alone.
+fn letters(name: &str) -> impl Iterator<Item = u8> {
+    let counts = |(at, letter): &(usize, u8)| *at == 0 || *letter != b'_';
+    name.bytes().enumerate().filter(counts).map(|(_, letter)| letter.to_ascii_uppercase())
 }
 
 const FAMILIES: &[&[Function]] = &[
@@ -77,6 +89,7 @@ const FAMILIES: &[&[Function]] = &[
     integer::FUNCTIONS,
     item::FUNCTIONS,
     math::FUNCTIONS,
+    regexp::FUNCTIONS,
     spatial::FUNCTIONS,
     string::FUNCTIONS,
     type_check::FUNCTIONS,
@@ -151,12 +164,14 @@ impl Host {
     pub fn pattern(&self, source: &str) -> Option<Regex> {
         const KEPT_MAX: usize = 64;
         const COMPILED_BYTES_MAX: usize = 1 << 20;
+        const BACKTRACKS_MAX: usize = 100_000;
         let mut patterns = self.patterns.borrow_mut();
         if let Some(pattern) = patterns.get(source) {
             return pattern.clone();
         }
-        let builder = &mut regex::RegexBuilder::new(source);
-        let pattern = builder.size_limit(COMPILED_BYTES_MAX).build().ok();
+        let mut builder = RegexBuilder::new(source);
+        builder.backtrack_limit(BACKTRACKS_MAX).delegate_size_limit(COMPILED_BYTES_MAX);
+        let pattern = builder.build().ok();
         if patterns.len() >= KEPT_MAX {
             patterns.clear();
         }

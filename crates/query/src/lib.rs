@@ -38,8 +38,15 @@ pub mod plan;
 pub mod sql;
 mod value;
 
+/// The names of all functions that a query can call, in capitals: built-in ones, aggregates, and those of ORDER BY RANK.
+pub fn function_names() -> impl Iterator<Item = &'static str> {
+    let aggregates = expr::AggregateFunction::NAMES.iter().map(|(name, _)| *name);
+    functions::all().map(|function| function.name).chain(aggregates).chain(["FULLTEXTSCORE", "RRF"])
+}
+
 pub use compile::{Compiled, Options, Resumes};
 pub use error::{Error, Result};
+pub use functions::cells;
 pub use gather::{Position, Progress, Rows};
 pub use pipeline::{Context, Flow, Pipeline, Udfs};
 pub use plan::Plan;

@@ -169,9 +169,11 @@ impl Pipeline {
         let mut env = Env::new(Item::new(item, &query.fields), query.slots, host);
         env.udfs = udfs.as_deref();
         gather.item(block, &mut env)?;
-        let more = env.for_each_row(block, &mut |env| {
+        // Numbered before the filter, which a client that resumes may narrow.
+        let more = env.for_each_source(&block.sources, &mut |env| {
             *row += 1;
-            gather.row(block, env, (ordinal, *row - 1))
+            let passes = env.passes(block.filter.as_ref())?;
+            if passes { gather.row(block, env, (ordinal, *row - 1)) } else { Ok(true) }
         })?;
         Ok(match more {
             true => Flow::More,

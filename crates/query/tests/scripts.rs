@@ -5,6 +5,10 @@
 //! - a parameter, `@name = value`;
 //! - anything else: a query over the items kept so far; it is shown again above its rows.
 //!
+//! Under `functions/` most lines are calls of functions, tagged with the case that they show: `[normal]`, `[undefined]` (an argument is),
+//! `[type]` (an argument has a wrong one) or `[edge]`. Such a line may be a bare expression, whose `c` is the first item. Every
+//! function has all four.
+//!
 //! `clear` forgets items and parameters. A tag in brackets asks for more or other output: `[info]` the
 //! plan that SDKs get, `[plan]` what an index could serve, `[condition]` which items meet a patch
 //! condition, `[text]` the text printed back.
@@ -12,7 +16,7 @@
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::fmt::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use query::{Compiled, Context, Flow, Options, Pipeline, Plan, Udfs};
@@ -56,6 +60,9 @@ impl goldenscript::Runner for Runner {
             self.computed.push((name.trim().to_owned(), query.trim().to_owned()));
             return Ok(String::new());
         }
+        if context.tags.iter().any(|tag| CASES.contains(&tag.as_str())) && !is_query(text) {
+            return Ok(self.case(text)?);
+        }
         let mut out = format!("{text}\n");
         let result = if context.tags.contains("condition") {
             self.condition(text, &mut out)
@@ -69,7 +76,33 @@ impl goldenscript::Runner for Runner {
     }
 }
 
+/// The cases that every function is shown in.
+const CASES: [&str; 4] = ["normal", "undefined", "type", "edge"];
+
+fn is_query(text: &str) -> bool {
+    text.starts_with("SELECT ")
+}
+
 impl Runner {
+    /// `expression = value`.
+    fn case(&self, expression: &str) -> Result<String, std::fmt::Error> {
+        let first = self.items.iter().take(1).cloned().collect::<Vec<_>>();
+        let items = if first.is_empty() { vec!["{}".to_owned()] } else { first };
+        let parameters = self.parameters.clone();
+        let alone = Self { items, parameters, ..Self::default() };
+        let mut rows = String::new();
+        let text = format!("SELECT VALUE {expression} FROM c");
+        let result = alone.query(&text, &BTreeSet::new(), &mut rows);
+        let value = match (result, rows.trim()) {
+            (Err(error), _) => format!("error: {error}"),
+            (Ok(()), "") => "undefined".to_owned(),
+            (Ok(()), value) => value.to_owned(),
+        };
+        let mut out = String::new();
+        writeln!(out, "{expression} = {value}")?;
+        Ok(out)
+    }
+
     fn query(
         &self,
         text: &str,
@@ -168,17 +201,44 @@ impl Udfs for TestUdfs {
 
 #[test]
 fn scripts() {
-    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("testscripts")];
-    while let Some(folder) = folders.pop() {
-        let mut entries: Vec<_> =
-            std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-        entries.sort();
-        for path in entries {
-            if path.is_dir() {
-                folders.push(path);
-            } else {
-                goldenscript::run(&mut Runner::default(), &path).unwrap();
+    for path in files("") {
+        goldenscript::run(&mut Runner::default(), &path).unwrap();
+    }
+}
+
+/// A function that a query can call and no script shows is not done yet.
+#[test]
+fn every_function_is_shown_in_every_case() {
+    let names: BTreeSet<&str> = query::function_names().collect();
+    let mut shown = BTreeSet::new();
+    for path in files("functions") {
+        for line in std::fs::read_to_string(path).unwrap().lines() {
+            let Some((case, text)) = line.strip_prefix('[').and_then(|l| l.split_once("]> "))
+            else {
+                continue;
+            };
+            for name in text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_') {
+                shown.insert((name.to_ascii_uppercase(), case.to_owned()));
             }
         }
     }
+    let missing =
+        names.iter().flat_map(|name| CASES.map(|case| (name.to_string(), case.to_owned())));
+    let missing: Vec<_> = missing.filter(|wanted| !shown.contains(wanted)).collect();
+    assert!(names.len() > 150, "only {} functions", names.len());
+    assert_eq!(missing, []);
+}
+
+fn files(folder: &str) -> Vec<PathBuf> {
+    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("testscripts").join(folder)];
+    let mut files = Vec::new();
+    while let Some(folder) = folders.pop() {
+        let paths = std::fs::read_dir(folder).expect("the scripts are there");
+        let paths = paths.map(|entry| entry.expect("a folder can be read").path());
+        let (more, found): (Vec<_>, Vec<_>) = paths.partition(|path| path.is_dir());
+        folders.extend(more);
+        files.extend(found);
+    }
+    files.sort();
+    files
 }

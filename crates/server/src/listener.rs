@@ -25,8 +25,15 @@ const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
 /// How long running requests may take when the server stops.
 const STOP_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// The first byte of a TLS handshake. No HTTP method begins so, and no message of MongoDB's that would be this long.
+/// The first byte of a TLS handshake. No HTTP method begins so.
 const TLS_HANDSHAKE: u8 = 0x16;
+
+/// How a TLS handshake begins: its type, and a version from 3.1 to 3.4. As the length of a message of MongoDB's it would say 65 KB and more, which no
+/// client begins with; but 22 alone may well be the lowest byte of such a length.
+const TLS_BYTES: usize = 3;
+
+/// How often more of a beginning is looked for that is too short to tell.
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 /// What is spoken at a socket.
 #[derive(Clone)]
@@ -127,18 +134,12 @@ impl Listener {
         let (protocol, tls) = (self.protocol.clone(), self.sockets.tls.clone());
         self.sockets.lanes.next().spawn(async move {
             let served = match TcpStream::from_std(stream) {
-                Ok(stream) => protocol.clone().greet(stream, address, tls, stopped).await,
+                Ok(stream) => protocol.greet(stream, address, tls, stopped).await,
                 Err(error) => Err(error.into()),
             };
-            match (served, protocol) {
-                (Ok(()), _) => {}
-                // Clients come and go as they like: nothing that an operator must know.
-                (Err(error), Protocol::Http(_)) => {
-                    log::debug!("connection from {address}: {error}");
-                }
-                (Err(error), Protocol::Mongo(_)) => {
-                    log::info!("MongoDB connection from {address} closed: {error}");
-                }
+            // Clients come and go as they like: nothing that an operator must know.
+            if let Err(error) = served {
+                log::debug!("connection from {address}: {error}");
             }
             drop(slot);
         });
@@ -159,21 +160,60 @@ impl Protocol {
         stream.set_nodelay(true)?;
         let at = stream.local_addr()?;
         let local = address.ip().to_canonical().is_loopback();
-        let mut first = [0];
-        if unless_stopped(&mut stopped, stream.peek(&mut first)).await? == 0 {
+        let Some(encrypted) = unless_stopped(&mut stopped, is_encrypted(&stream)).await? else {
             return Ok(());
-        }
-        if first[0] != TLS_HANDSHAKE {
+        };
+        if !encrypted {
             return match self {
                 Self::Http(front_end) => front_end.serve_plain(stream, local, stopped).await,
-                Self::Mongo(front_end) => Ok(front_end.serve(stream, at, stopped).await?),
+                Self::Mongo(front_end) => {
+                    told(address, front_end.serve(stream, at, stopped).await);
+                    Ok(())
+                }
             };
         }
         let stream = unless_stopped(&mut stopped, tls.accept(stream)).await?;
         match self {
             Self::Http(front_end) => front_end.serve_tls(stream, local, stopped).await,
-            Self::Mongo(front_end) => Ok(front_end.serve(stream, at, stopped).await?),
+            Self::Mongo(front_end) => {
+                told(address, front_end.serve(stream, at, stopped).await);
+                Ok(())
+            }
         }
+    }
+}
+
+/// Bytes that make no sense are an operator's affair: something speaks to us that should not, or a driver is broken.
+fn told(address: SocketAddr, served: Result<(), String>) {
+    if let Err(error) = served {
+        log::warn!("MongoDB connection from {address} closed: {error}");
+    }
+}
+
+/// Whether a connection begins with a TLS handshake; `None` if it ends before it begins.
+async fn is_encrypted(stream: &TcpStream) -> io::Result<Option<bool>> {
+    let mut bytes = [0; TLS_BYTES];
+    let mut seen = 0;
+    loop {
+        match stream.peek(&mut bytes).await? {
+            0 => return Ok(None),
+            // As far as one can see, and there is no more to come.
+            count if count == seen => sleep(LOOK_AGAIN).await,
+            count => seen = count,
+        }
+        if let Some(verdict) = is_handshake(&bytes[..seen]) {
+            return Ok(Some(verdict));
+        }
+    }
+}
+
+/// Whether bytes are the beginning of a TLS handshake; `None` if there are too few to tell.
+fn is_handshake(bytes: &[u8]) -> Option<bool> {
+    match bytes {
+        [] => None,
+        [TLS_HANDSHAKE, 3, 1..=4] => Some(true),
+        [TLS_HANDSHAKE] | [TLS_HANDSHAKE, 3] => None,
+        _ => Some(false),
     }
 }
 
@@ -187,5 +227,30 @@ async fn unless_stopped<T>(
             Ok(done.map_err(|_| "the client kept us waiting before its first request")??)
         }
         _ = stopped.wait_for(|stopped| *stopped) => Err("the server is stopping".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handshake_is_told_from_a_message_whose_length_begins_alike() {
+        let cases: [(&[u8], Option<bool>); 10] = [
+            (&[], None),
+            (&[0x16], None),
+            (&[0x16, 3], None),
+            (&[0x16, 3, 1], Some(true)),
+            (&[0x16, 3, 3], Some(true)),
+            // A message of 278 bytes, of 790, and of 22: the shortest that there is, and a bit.
+            (&[0x16, 1], Some(false)),
+            (&[0x16, 3, 0], Some(false)),
+            (&[0x16, 0], Some(false)),
+            (b"G", Some(false)),
+            (&[0x3A, 3, 1], Some(false)),
+        ];
+        for (bytes, wanted) in cases {
+            assert_eq!(is_handshake(bytes), wanted, "{bytes:?}");
+        }
     }
 }

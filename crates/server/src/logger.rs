@@ -22,7 +22,7 @@ pub fn start(level: LevelFilter) {
 
 impl Log for Logger {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        let ours = ["cosmos", "db", "server", "sidereal", "storage"]
+        let ours = ["cosmos", "db", "mongo", "server", "sidereal", "storage"]
             .iter()
             .any(|name| metadata.target().starts_with(name));
         metadata.level() <= self.level

@@ -5,7 +5,7 @@
 mod client;
 
 use std::io::{BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::process::Output;
 use std::sync::Arc;
 
@@ -69,7 +69,7 @@ fn plain_and_encrypted_share_the_port() {
     assert_eq!(shown, authority);
 
     for (offered, chosen) in [(&["http/1.1"][..], "http/1.1"), (&["h2", "http/1.1"][..], "h2")] {
-        let mut stream = encrypted(&server, &authority, offered);
+        let mut stream = encrypted(server.address, &authority, offered);
         stream.write_all(b"").unwrap();
         if chosen == "http/1.1" {
             stream.write_all(b"GET /_health HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
@@ -79,6 +79,86 @@ fn plain_and_encrypted_share_the_port() {
         }
         assert_eq!(stream.conn.alpn_protocol(), Some(chosen.as_bytes()));
     }
+}
+
+/// A MongoDB `ping` in a message of so many bytes.
+fn ping(length: usize) -> Vec<u8> {
+    let named = [&b"\x10ping\0\x01\0\0\0\x02$db\0\x06\0\0\0admin\0"[..]].concat();
+    let frame = 16 + 5 + 4 + named.len() + b"\x02f\0".len() + 4 + 1 + 1;
+    let filler = length.checked_sub(frame).expect("longer than a bare ping");
+    let mut bytes: Vec<u8> =
+        [length as i32, 1, 0, 2013, 0].into_iter().flat_map(i32::to_le_bytes).collect();
+    bytes.push(0);
+    bytes.extend((length as i32 - 21).to_le_bytes());
+    bytes.extend(named);
+    bytes.extend(b"\x02f\0");
+    bytes.extend((filler as i32 + 1).to_le_bytes());
+    bytes.extend(vec![b'x'; filler]);
+    bytes.extend([0, 0]);
+    assert_eq!(bytes.len(), length);
+    bytes
+}
+
+/// Sends a ping, and reads what answers it.
+fn expect_pong(stream: &mut (impl Read + Write), length: usize) {
+    stream.write_all(&ping(length)).unwrap();
+    let mut head = [0; 16];
+    stream.read_exact(&mut head).unwrap();
+    let mut rest = vec![0; i32::from_le_bytes(head[..4].try_into().unwrap()) as usize - 16];
+    stream.read_exact(&mut rest).unwrap();
+    assert_eq!(rest[5 + 4..5 + 4 + 12], *b"\x01ok\0\0\0\0\0\0\0\xF0\x3F");
+}
+
+#[test]
+fn mongodb_clients_share_a_port_too_however_long_their_first_message() {
+    let data = tempfile::tempdir().unwrap();
+    let server = Server::start(data.path(), &[]);
+    let address = server.mongo_address();
+    // 278 and 790 begin as a TLS handshake does.
+    for length in [100, 278, 534, 790] {
+        expect_pong(&mut TcpStream::connect(address).unwrap(), length);
+    }
+    let mut open = TcpStream::connect(address).unwrap();
+    expect_pong(&mut open, 100);
+    let metrics = server.client().call("GET", "/metrics", &[], "");
+    let metrics = String::from_utf8(metrics.body).unwrap();
+    for line in [
+        r#"sidereal_connections{api="nosql"} 1"#,
+        r#"sidereal_requests_total{operation="mongodb_other",outcome="ok"} 5"#,
+        r#"sidereal_request_seconds_count{operation="mongodb_other"} 5"#,
+    ] {
+        assert!(metrics.contains(line), "{line} in {metrics}");
+    }
+    assert!(metrics.contains("sidereal_connections{api=\"mongodb\"} "), "{metrics}");
+    let mut slow = TcpStream::connect(address).unwrap();
+    slow.write_all(&ping(790)[..1]).unwrap();
+    slow.flush().unwrap();
+    let authority = std::fs::read(data.path().join("tls/ca.pem")).unwrap();
+    expect_pong(&mut encrypted(address, &authority, &[]), 100);
+    // The rest of the slow one.
+    slow.write_all(&ping(790)[1..]).unwrap();
+    slow.read_exact(&mut [0; 16]).unwrap();
+}
+
+#[test]
+fn bytes_that_are_no_message_cost_their_connection_and_a_line_in_the_log() {
+    let data = tempfile::tempdir().unwrap();
+    let log = data.path().join("log");
+    let mut command = command(&["--data", data.path().join("data").to_str().unwrap()]);
+    command.stderr(std::fs::File::create(&log).unwrap());
+    let server = Server::of(command);
+    let mut good = TcpStream::connect(server.mongo_address()).unwrap();
+    expect_pong(&mut good, 100);
+    let mut bad = TcpStream::connect(server.mongo_address()).unwrap();
+    let from = bad.local_addr().unwrap();
+    bad.write_all(&[0xFF; 16]).unwrap();
+    assert_eq!(bad.read(&mut [0; 1]).unwrap(), 0, "it is closed without an answer");
+    expect_pong(&mut good, 100);
+    drop((good, bad));
+    assert!(server.terminate().success());
+    let log = std::fs::read_to_string(log).unwrap();
+    let line = format!("MongoDB connection from {from} closed: a message of -1 bytes");
+    assert!(log.contains(&line), "{log}");
 }
 
 #[test]
@@ -171,7 +251,7 @@ fn failed(arguments: &[&str]) -> String {
 
 /// A connection that trusts what the server's owner was told to trust.
 fn encrypted(
-    server: &Server,
+    address: SocketAddr,
     authority: &[u8],
     protocols: &[&str],
 ) -> StreamOwned<ClientConnection, TcpStream> {
@@ -186,7 +266,7 @@ fn encrypted(
     config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
     let name = ServerName::try_from("localhost").unwrap();
     let connection = ClientConnection::new(Arc::new(config), name).unwrap();
-    StreamOwned::new(connection, TcpStream::connect(server.address).unwrap())
+    StreamOwned::new(connection, TcpStream::connect(address).unwrap())
 }
 
 /// Greets in HTTP/2, and expects the server's settings.

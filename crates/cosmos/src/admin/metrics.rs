@@ -31,7 +31,7 @@ fn write(
     lags: &[TtlLag],
     out: &mut String,
 ) -> std::fmt::Result {
-    front_end.metrics.write(out)?;
+    crate::metrics::write(call.db.traffic(), out)?;
     let stats = call.db.engine_stats();
     writeln!(
         out,

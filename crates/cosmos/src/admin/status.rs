@@ -15,7 +15,7 @@ use crate::query;
 /// `GET /_admin/status`
 pub(crate) async fn status(front_end: &FrontEnd, call: &Call<'_>) -> Result<Answer> {
     let stats = call.db.engine_stats();
-    let totals = front_end.metrics.totals();
+    let totals = call.db.traffic().totals();
     let lags = call.db.lag().await?;
     let container = |usage: &db::Usage| {
         let is =
@@ -47,7 +47,7 @@ pub(crate) async fn status(front_end: &FrontEnd, call: &Call<'_>) -> Result<Answ
         "commits": stats.commits,
         "syncs": stats.syncs,
         "memoryBytes": memory_bytes(),
-        "connections": front_end.metrics.connections.load(Ordering::Relaxed),
+        "connections": call.db.traffic().connections(),
         "requests": totals.requests,
         "throttled": totals.throttled,
         "failed": totals.failed,
@@ -85,7 +85,7 @@ pub(crate) async fn watch(
 impl FrontEnd {
     /// Takes a sample for the plots of the last hour; to be called every [`crate::SAMPLE_SECS`].
     pub async fn sample(&self) {
-        let totals = self.metrics.totals();
+        let totals = self.db.traffic().totals();
         let usage = self.db.usage();
         self.history.push(Sample {
             at: self.clock.now(),
@@ -99,7 +99,7 @@ impl FrontEnd {
             seconds_behind: self.db.seconds_behind().await.unwrap_or_default(),
             disk_bytes: self.db.engine_stats().disk_bytes,
             memory_bytes: memory_bytes().unwrap_or_default(),
-            connections: self.metrics.connections.load(Ordering::Relaxed),
+            connections: self.db.traffic().connections(),
         });
     }
 }

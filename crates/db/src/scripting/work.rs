@@ -19,7 +19,7 @@ use storage::Family;
 use crate::charge::{self, RequestCharge};
 use crate::items::{Content, item_number};
 use crate::keys::{Key, encode_name, encode_partition_key};
-use crate::query::computed_properties;
+use crate::query::query_options;
 use crate::record::Record;
 use crate::scan::{ItemScan, ScopeFilter, View, fetch};
 use crate::writer::{complete, ordinal_of_value};
@@ -305,6 +305,7 @@ impl Work {
             // No change will ever have this number.
             lsn: u64::MAX - self.made,
             seq: 0,
+            alone: false,
             ts: self.db.now(),
             own_ttl: Ttl::Absent,
             name: Bytes::new(),
@@ -432,7 +433,7 @@ impl Work {
             scope: Scope::Key(self.key.clone()),
             resume: None,
         };
-        let compiled = request.compile(computed_properties(&self.container), self.db.now())?;
+        let compiled = request.compile(query_options(&self.container), self.db.now())?;
         let select = &compiled.tree().select;
         let streams = compiled.is_streaming()
             && !select.distinct

@@ -27,6 +27,8 @@ const STEPS: usize = 60;
 
 #[derive(Default)]
 struct Model {
+    /// Whether items expire by the time that they carry at `/at`, not by their last write (R30).
+    dated: bool,
     default: Option<i64>,
     items: BTreeMap<&'static str, Expected>,
     now: u64,
@@ -37,20 +39,51 @@ struct Model {
 struct Expected {
     ts: u64,
     ttl: Option<i64>,
+    /// The time it carries.
+    at: Option<u64>,
     etag: String,
 }
 
 impl Model {
     /// One second passes, or a rule changes: who is dead now is dead for ever.
     fn bury(&mut self) {
-        let (default, now) = (self.default, self.now);
-        self.items.retain(|_, item| !is_dead(default, item.ttl, item.ts, now));
+        let (dated, default, now) = (self.dated, self.default, self.now);
+        self.items.retain(|_, item| match (dated, item.at) {
+            (true, None) => true,
+            (true, Some(at)) => !is_dead(default, item.ttl, at, now),
+            (false, _) => !is_dead(default, item.ttl, item.ts, now),
+        });
+    }
+
+    /// The defaults that its container can have.
+    fn defaults(&self) -> &'static [Option<i64>] {
+        match self.dated {
+            true => &[None, Some(1), Some(5), Some(10)],
+            false => &[None, Some(-1), Some(1), Some(5), Some(10)],
+        }
+    }
+
+    fn definition(&self, default: Option<i64>) -> Value {
+        let mut body =
+            json!({"id": "c", "partitionKey": {"paths": ["/pk"], "kind": "Hash", "version": 2}});
+        if let Some(default) = default {
+            body["defaultTtl"] = default.into();
+        }
+        if self.dated {
+            body["ttlPropertyPath"] = "/at".into();
+        }
+        body
     }
 }
 
 #[test]
 fn ttl_r01_to_r24_random_histories_on_memory() {
-    run_seeds(200, 1, || Arc::new(Memory::new()), false);
+    run_seeds((200, 1), || Arc::new(Memory::new()), Options::default(), false);
+}
+
+#[test]
+fn ttl_r30_random_histories_of_items_that_carry_their_time() {
+    run_seeds((60, 1), || Arc::new(Memory::new()), Options::default(), true);
 }
 
 #[test]
@@ -63,13 +96,13 @@ fn ttl_r01_to_r24_random_histories_on_both_engines() {
         let embedded = Embedded::open(path, embedded::Options::default()).unwrap();
         Arc::new(Mirror::new(Arc::new(Memory::new()), Arc::new(embedded)))
     };
-    run_seeds(4, 1, engine, false);
+    run_seeds((4, 1), engine, Options::default(), false);
 }
 
 /// Each step, and each look at what there is, is by any of three servers.
 #[test]
 fn ttl_r01_to_r24_random_histories_of_servers_on_one_store() {
-    run_seeds(100, 3, || Arc::new(Memory::new()), false);
+    run_seeds((60, 3), || Arc::new(Memory::new()), Options::default(), false);
 }
 
 #[test]
@@ -85,37 +118,45 @@ fn ttl_r01_to_r24_random_histories_on_postgres() {
         let opened = storage::postgres::Postgres::open(&url, crate::BUCKETS, options);
         Arc::new(runtime.block_on(opened).unwrap())
     };
-    run_seeds(1, 3, &mut engine, false);
-    run_seeds(1, 1, || Arc::new(Mirror::new(Arc::new(Memory::new()), engine())), false);
+    run_seeds((1, 3), &mut engine, Options::default(), false);
+    let mirror = || -> Arc<dyn Engine> { Arc::new(Mirror::new(Arc::new(Memory::new()), engine())) };
+    run_seeds((1, 1), mirror, Options::default(), false);
 }
 
 #[test]
 fn ttl_r20_random_histories_under_throttling() {
-    run_seeds(50, 1, || Arc::new(Memory::new()), true);
+    let options = Options { throttle: true, ..Options::default() };
+    run_seeds((50, 1), || Arc::new(Memory::new()), options, false);
 }
 
+/// So many histories, of so many servers on one store.
 fn run_seeds(
-    count: u64,
-    servers: usize,
+    (count, servers): (u64, usize),
     mut engine: impl FnMut() -> Arc<dyn Engine>,
-    throttle: bool,
+    options: Options,
+    dated: bool,
 ) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     for seed in seeds(count) {
-        runtime.block_on(run_history(seed, engine(), servers, throttle));
+        runtime.block_on(run_history((seed, servers), engine(), options, dated));
     }
 }
 
-async fn run_history(seed: u64, engine: Arc<dyn Engine>, servers: usize, throttle: bool) {
+async fn run_history(
+    (seed, servers): (u64, usize),
+    engine: Arc<dyn Engine>,
+    options: Options,
+    dated: bool,
+) {
     let mut random = fastrand::Rng::with_seed(seed);
     let partitions = Some(random.u32(1..4));
-    let options = Options { throttle, partitions, ..Options::default() };
+    let options = Options { partitions, ..options };
     let mut world = match servers {
         1 => World::new(engine, options).await,
         _ => World::shared(engine, servers, options).await,
     };
-    let mut model = Model::default();
-    world.db.create_container("d", &definition(None), None).await.unwrap();
+    let mut model = Model { dated, ..Model::default() };
+    world.db.create_container("d", &model.definition(None), None).await.unwrap();
     let mut log = Vec::new();
     for _ in 0..STEPS {
         world.change_server(&mut random).await;
@@ -137,16 +178,12 @@ async fn run_history(seed: u64, engine: Arc<dyn Engine>, servers: usize, throttl
     assert_eq!(report.problems, Vec::<String>::new(), "seed {seed}:\n  {}", log.join("\n  "));
 }
 
-fn servers_of(world: &World) -> usize {
-    world.others.len() + 1
-}
-
 async fn step(random: &mut fastrand::Rng, world: &mut World, model: &mut Model) -> String {
     match random.u8(0..22) {
         20 => {
             let partitions = world.container().partitions.clone();
             let number = random.choice(&partitions.all).unwrap().id.partition;
-            if partitions.all.len() < 6 && servers_of(world) == 1 {
+            if partitions.all.len() < 6 && !world.db.is_shared() {
                 world.db.split("d", "c", number).await.unwrap();
             }
             format!("split {number}")
@@ -160,7 +197,11 @@ async fn step(random: &mut fastrand::Rng, world: &mut World, model: &mut Model) 
             model.items.retain(|id, _| key_of(id) != pk);
             format!("delete {pk}")
         }
-        0..10 => write(random, world, model).await,
+        0..10 => {
+            let text = write(random, world, model).await;
+            model.bury();
+            text
+        }
         10..15 => {
             let secs = random.u64(1..8);
             world.clock.advance(secs);
@@ -171,8 +212,9 @@ async fn step(random: &mut fastrand::Rng, world: &mut World, model: &mut Model) 
             format!("advance {secs}")
         }
         15..17 => {
-            let default = *random.choice(&[None, Some(-1), Some(1), Some(5), Some(10)]).unwrap();
-            world.db.replace_container("d", "c", &definition(default), None).await.unwrap();
+            let default = *random.choice(model.defaults()).unwrap();
+            let definition = model.definition(default);
+            world.db.replace_container("d", "c", &definition, None).await.unwrap();
             model.default = default;
             model.bury();
             format!("default {default:?}")
@@ -197,7 +239,11 @@ async fn step(random: &mut fastrand::Rng, world: &mut World, model: &mut Model) 
 
 async fn write(random: &mut fastrand::Rng, world: &mut World, model: &mut Model) -> String {
     let id = *random.choice(&IDS).unwrap();
-    let ttl = *random.choice(&[None, None, Some(-1), Some(1), Some(4), Some(12)]).unwrap();
+    let own = if model.dated { 3 } else { 6 };
+    let own = &[None, None, Some(-1), Some(1), Some(4), Some(12)][..own];
+    let ttl = *random.choice(own).unwrap();
+    let at = (model.dated && random.u8(0..5) > 0)
+        .then(|| (model.now + random.u64(0..12)).saturating_sub(8));
     let old = model.items.get(id).cloned();
     let verb = match random.u8(0..5) {
         0 | 1 => Verb::Create,
@@ -215,7 +261,10 @@ async fn write(random: &mut fastrand::Rng, world: &mut World, model: &mut Model)
     if let Some(ttl) = ttl {
         body["ttl"] = ttl.into();
     }
-    let text = format!("{verb:?} {id} ttl {ttl:?} if {if_match:?}");
+    if let Some(at) = at {
+        body["at"] = START.plus(at).0.into();
+    }
+    let text = format!("{verb:?} {id} at {at:?} ttl {ttl:?} if {if_match:?}");
     let write = Write {
         verb: verb.clone(),
         partition_key: Some(key(key_of(id))),
@@ -251,7 +300,7 @@ async fn write(random: &mut fastrand::Rng, world: &mut World, model: &mut Model)
             None => drop(model.items.remove(id)),
             Some(item) => {
                 let etag = item.etag.to_string();
-                model.items.insert(id, Expected { ts: model.now, ttl, etag });
+                model.items.insert(id, Expected { ts: model.now, ttl, at, etag });
             }
         }
     }
@@ -335,7 +384,8 @@ async fn compare_timeline(world: &World, model: &Model) -> Result<(), String> {
         timeline = ask().await?;
     }
     let buried = |default, secs| {
-        let mut later = Model { default, items: model.items.clone(), now: model.now };
+        let items = model.items.clone();
+        let mut later = Model { dated: model.dated, default, items, now: model.now };
         later.bury();
         let at_once = model.items.len() - later.items.len();
         later.now += secs;
@@ -352,8 +402,9 @@ async fn compare_timeline(world: &World, model: &Model) -> Result<(), String> {
         let due = timeline.due(timeline.now, timeline.now.plus(secs)).total().items;
         same(format!("within {secs} s"), due, buried(model.default, secs).1)?;
     }
-    for default in [None, Some(-1), Some(1), Some(5), Some(10)] {
-        let rule = model::ttl::DefaultTtl::from_json(default.map(Value::from).as_ref())?;
+    let settings = world.container().settings.clone();
+    for default in model.defaults().iter().copied() {
+        let rule = settings.default_of(&default.into()).map_err(|error| error.to_string())?;
         let forecast = timeline.forecast(rule);
         let (at_once, day) = buried(default, 86_400);
         same(format!("{rule:?} at once"), forecast.at_once.total().items, at_once)?;
@@ -371,13 +422,4 @@ fn entries(rows: &[bytes::Bytes]) -> BTreeMap<String, u64> {
         (value["id"].as_str().unwrap().to_owned(), value["_ts"].as_u64().unwrap())
     };
     rows.iter().map(entry).collect()
-}
-
-fn definition(default: Option<i64>) -> Value {
-    let mut body =
-        json!({"id": "c", "partitionKey": {"paths": ["/pk"], "kind": "Hash", "version": 2}});
-    if let Some(default) = default {
-        body["defaultTtl"] = default.into();
-    }
-    body
 }

@@ -6,10 +6,9 @@ use std::pin::Pin;
 use bson::{Document, RawBsonRef, RawDocument, RawDocumentBuf};
 use bytes::Bytes;
 use db::Db;
-use db::documents::Route;
 
 use super::Call;
-use super::reading::{self, Matches};
+use super::reading::{self, Matches, Order};
 use crate::cursors::{self, BATCH_BYTES_MAX, Batch, Cursor, FIRST_BATCH, Source};
 use crate::error::{Refusal, Result};
 use crate::language::aggregate::{Foreign, Output, Pipeline, Step};
@@ -23,6 +22,8 @@ pub(crate) struct Running {
     database: String,
     pipeline: Pipeline,
     matches: Option<Matches>,
+    /// What the plan says about the order that the pipeline begins with, until it is looked at.
+    order: Option<Order>,
     /// A result that did not fit into the last batch.
     held: VecDeque<Bytes>,
     done: bool,
@@ -34,33 +35,34 @@ impl Running {
         database: &str,
         collection: Option<&str>,
         mut pipeline: Pipeline,
-        collated: bool,
+        (hint, collated): (Option<&str>, bool),
     ) -> Result<Self> {
         let container = match collection.filter(|_| pipeline.takes_input()) {
             Some(collection) => super::container(db, database, collection)?,
             None => None,
         };
         let empty = RawDocumentBuf::new();
-        let matches = match container {
-            None => None,
-            Some(container) => {
-                let everything = Filter::parse(&empty, &Vars::new(bson::DateTime::from_millis(0)))?;
-                let filter = pipeline.take_filter().unwrap_or(everything);
-                let route = match reading::plan(&container, &filter, None, (None, collated)) {
-                    Ok(plan) => plan.route,
-                    Err(_) => Route::All,
-                };
-                Some(Matches::open(db, container, filter, route))
-            }
-        };
+        let (mut matches, mut order) = (None, None);
+        if let Some(container) = container {
+            let everything = Filter::parse(&empty, &Vars::new(bson::DateTime::from_millis(0)))?;
+            let filter = pipeline.take_filter().unwrap_or(everything);
+            let plan = reading::plan(&container, &filter, pipeline.sort(), (hint, collated))?;
+            order = pipeline.sort().map(|_| Order::of(&plan));
+            matches = Some(Matches::open(db, container, filter, plan.route));
+        }
         let database = database.to_owned();
-        Ok(Self { database, pipeline, matches, held: VecDeque::new(), done: false })
+        Ok(Self { database, pipeline, matches, order, held: VecDeque::new(), done: false })
     }
 
     /// The next result.
     async fn one(&mut self, db: &Db) -> Result<Option<Bytes>> {
         if let Some(held) = self.held.pop_front() {
             return Ok(Some(held));
+        }
+        if let (Some(order), Some(matches)) = (self.order.take(), &mut self.matches)
+            && matches.is_in_order(&order).await?
+        {
+            self.pipeline.take_sort();
         }
         loop {
             match self.pipeline.step()? {
@@ -129,7 +131,7 @@ fn other<'a>(
         let database = foreign.database.as_deref().unwrap_or(database);
         let collated = foreign.vars.collation.is_some();
         let mut running =
-            Running::open(db, database, foreign.collection.as_deref(), pipeline, collated)?;
+            Running::open(db, database, foreign.collection.as_deref(), pipeline, (None, collated))?;
         let mut documents = Vec::new();
         let mut bytes = 0;
         while let Some(row) = running.one(db).await? {
@@ -176,7 +178,7 @@ pub async fn aggregate(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
         return super::changes::open(call, collection, options, &stages[1..], size).await;
     }
     let told = match stages.first() {
-        Some(first) => super::sources::replaced(call, collection, *first)?,
+        Some(first) => super::sources::replaced(call, collection, *first).await?,
         None => None,
     };
     if let Some(told) = &told {
@@ -191,7 +193,12 @@ pub async fn aggregate(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
     let pipeline = Pipeline::parse(&stages, &vars)?;
     let output = pipeline.output().cloned();
     let collated = vars.collation.is_some();
-    let mut running = Running::open(call.db(), call.database, collection, pipeline, collated)?;
+    let hint = match &container {
+        Some(container) => reading::hint(fields, container)?,
+        None => None,
+    };
+    let how = (hint.as_deref(), collated);
+    let mut running = Running::open(call.db(), call.database, collection, pipeline, how)?;
     if let Some(open) = &call.transaction
         && let Some(matches) = running.matches.take()
     {

@@ -6,10 +6,10 @@
 //!
 //! Of what happened before the log, `startAtOperationTime` gives what the feed still has: each living document at its last change, as an `insert`.
 //!
-//! A resume token names the next entry of the log of every collection that is watched. Changes of one collection come in order; those of several are
-//! not ordered among each other.
+//! A resume token names the next entry of the log of every collection that is watched. Changes of one collection come in the order
+//! in which they were made; those of several by their second (`clusterTime`), as far as they can be seen when the stream looks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use bson::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
@@ -42,6 +42,38 @@ const CHANGES_MAX: usize = 1_000;
 /// What a collection with a log says of it: a day, and what documents were that have expired.
 pub(super) fn log_policy() -> Value {
     json!({"retentionDuration": 24 * 60, "expiredBodies": true})
+}
+
+/// What has been read of a collection and not yet told.
+struct Queue {
+    container: Owner,
+    waiting: VecDeque<Waiting>,
+    /// Whether there may be more behind it.
+    more: bool,
+}
+
+impl Queue {
+    fn new(container: Owner) -> Self {
+        Self { container, waiting: VecDeque::new(), more: true }
+    }
+}
+
+/// A change that waits for its turn.
+struct Waiting {
+    ts: Timestamp,
+    /// Where the stream stands after it.
+    after: Position,
+    what: Told,
+}
+
+/// What there is to tell.
+enum Told {
+    /// Of a document that the feed has.
+    Found(DocumentChange),
+    /// Of an entry of the log.
+    Version(Version),
+    /// Nothing: the feed ends, and the log begins.
+    Nothing,
 }
 
 /// An open stream.
@@ -307,57 +339,72 @@ impl Stream {
                 let position = self.past_position(db, &container, complete_from).await?;
                 self.positions.insert(number, position);
             }
-            while rows.len() < rows_max && self.advance(db, container, rows_max, &mut rows).await? {
+        }
+        let mut queues: Vec<Queue> = containers.iter().cloned().map(Queue::new).collect();
+        while rows.len() < rows_max {
+            for queue in queues.iter_mut().filter(|queue| queue.waiting.is_empty() && queue.more) {
+                queue.waiting = self.read(db, &queue.container, rows_max - rows.len()).await?;
+                queue.more = !queue.waiting.is_empty();
             }
+            // The oldest of all comes next; in one second, and in one collection, as they stand.
+            let next = queues.iter_mut().filter(|queue| !queue.waiting.is_empty());
+            let Some(queue) = next.min_by_key(|queue| queue.waiting[0].ts) else { break };
+            let Some(waiting) = queue.waiting.pop_front() else { break };
+            self.positions.insert(queue.container.rid.number, waiting.after);
+            if waiting.ts < self.since {
+                continue;
+            }
+            let event = match waiting.what {
+                Told::Nothing => continue,
+                Told::Found(change) => self.found(&queue.container, &change)?,
+                Told::Version(version) => self.event(db, &queue.container, &version).await?,
+            };
+            rows.extend(self.through_stages(event)?);
         }
         self.take_leave(db, &containers, &mut rows)?;
         Ok(rows)
     }
 
-    /// Reads on in one collection; whether there may be more.
-    async fn advance(
-        &mut self,
+    /// What comes next in one collection.
+    async fn read(
+        &self,
         db: &Db,
         container: &Container,
-        rows_max: usize,
-        rows: &mut Vec<Bytes>,
-    ) -> Result<bool> {
-        let number = container.rid.number;
-        let wanted = rows_max - rows.len();
-        match self.positions[&number] {
+        wanted: usize,
+    ) -> Result<VecDeque<Waiting>> {
+        match self.positions[&container.rid.number] {
             Position::Feed { at, until } => {
                 let changes = db.document_changes(container, at, wanted).await?;
                 let mut over = changes.is_empty();
+                let mut waiting = VecDeque::new();
                 for change in changes {
                     over |= change.position.lsn > until;
                     if over {
                         break;
                     }
-                    let at = change.position;
-                    self.positions.insert(number, Position::Feed { at, until });
-                    if change.ts() >= self.since {
-                        let event = self.found(container, &change)?;
-                        rows.extend(self.through_stages(event)?);
-                    }
+                    let after = Position::Feed { at: change.position, until };
+                    waiting.push_back(Waiting {
+                        ts: change.ts(),
+                        after,
+                        what: Told::Found(change),
+                    });
                 }
                 if over {
-                    let next = LogPosition { lsn: until + 1, seq: 0 };
-                    self.positions.insert(number, Position::Log(next));
+                    let after = Position::Log(LogPosition { lsn: until + 1, seq: 0 });
+                    let ts = waiting.back().map_or(Timestamp(0), |last| last.ts);
+                    waiting.push_back(Waiting { ts, after, what: Told::Nothing });
                 }
-                Ok(true)
+                Ok(waiting)
             }
             Position::Log(from) => {
                 let versions = db.document_versions(container, from, wanted).await?;
                 let versions = versions.ok_or_else(history_lost)?;
-                let any = !versions.is_empty();
-                for (after, version) in versions {
-                    self.positions.insert(number, Position::Log(after));
-                    if version.ts >= self.since {
-                        let event = self.event(db, container, &version).await?;
-                        rows.extend(self.through_stages(event)?);
-                    }
-                }
-                Ok(any)
+                let waiting = versions.into_iter().map(|(after, version)| Waiting {
+                    ts: version.ts,
+                    after: Position::Log(after),
+                    what: Told::Version(version),
+                });
+                Ok(waiting.collect())
             }
         }
     }

@@ -410,18 +410,24 @@ pub fn list_databases(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
 }
 
 /// The figures of a collection; expired documents count until they are purged.
-fn figures(container: &Container) -> (i64, i64, i64) {
+/// The documents that there are for clients (R08), the bytes that are stored, and how many bytes a document has.
+async fn figures(call: &Call<'_>, container: &Container) -> Result<(i64, i64, i64)> {
+    let living = call.db().living_items(container).await?;
     let (items, bytes) = container.usage();
-    (items as i64, bytes as i64, (bytes / items.max(1)) as i64)
+    Ok((living as i64, bytes as i64, (bytes / items.max(1)) as i64))
 }
 
-pub fn statistics(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
+pub async fn statistics(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
     let name = call.collection_name()?;
     let scale = call.fields().int("scale")?.filter(|scale| *scale > 0).unwrap_or(1);
-    statistics_of(call, name, scale)
+    statistics_of(call, name, scale).await
 }
 
-pub(super) fn statistics_of(call: &Call<'_>, name: &str, scale: i64) -> Result<RawDocumentBuf> {
+pub(super) async fn statistics_of(
+    call: &Call<'_>,
+    name: &str,
+    scale: i64,
+) -> Result<RawDocumentBuf> {
     let namespace = call.namespace(name);
     let Some(container) = call.find_container(name)? else {
         return Ok(rawdoc! {
@@ -429,7 +435,7 @@ pub(super) fn statistics_of(call: &Call<'_>, name: &str, scale: i64) -> Result<R
             "totalIndexSize": 0, "indexDetails": {}, "indexSizes": {}, "scaleFactor": scale as i32, "ok": 1.0,
         });
     };
-    let (items, bytes, average) = figures(&container);
+    let (items, bytes, average) = figures(call, &container).await?;
     let capped = layout::of(&container)
         .is_some_and(|found| found.options.get_bool("capped").unwrap_or(false));
     let mut sizes = RawDocumentBuf::new();
@@ -449,13 +455,13 @@ pub(super) fn statistics_of(call: &Call<'_>, name: &str, scale: i64) -> Result<R
     })
 }
 
-pub fn database_statistics(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
+pub async fn database_statistics(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
     let scale = call.fields().int("scale")?.filter(|scale| *scale > 0).unwrap_or(1);
     let containers = call.db().containers(call.database).unwrap_or_default();
     let ours = containers.iter().filter(|container| container.layout().is_some());
     let (mut collections, mut objects, mut bytes, mut indexes) = (0, 0, 0, 0);
     for container in ours {
-        let (items, size, _) = figures(container);
+        let (items, size, _) = figures(call, container).await?;
         collections += 1;
         objects += items;
         bytes += size;
@@ -469,13 +475,16 @@ pub fn database_statistics(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
     })
 }
 
-pub fn data_size(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
+pub async fn data_size(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
     let namespace = call.target.as_str().ok_or_else(|| missing("dataSize"))?;
     let (database, name) = namespace
         .split_once('.')
         .ok_or_else(|| Refusal::new(73, format!("Invalid namespace specified '{namespace}'")))?;
     let found = container(call.db(), database, name)?;
-    let (items, bytes, _) = found.as_deref().map(figures).unwrap_or_default();
+    let (items, bytes, _) = match &found {
+        Some(found) => figures(call, found).await?,
+        None => (0, 0, 0),
+    };
     Ok(rawdoc! {"size": bytes, "numObjects": items, "millis": 0, "ok": 1.0})
 }
 

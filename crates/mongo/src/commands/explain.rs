@@ -40,18 +40,22 @@ pub async fn explain(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
         "update" => first("updates")?.map(|one| Fields(one).document("q")).transpose()?.flatten(),
         "delete" => first("deletes")?.map(|one| Fields(one).document("q")).transpose()?.flatten(),
         "aggregate" => {
-            match fields.array("pipeline")?.and_then(|list| list.into_iter().next()).transpose()? {
-                Some(RawBsonRef::Document(stage)) => Fields(stage).document("$match")?,
-                _ => None,
+            let mut stages = Vec::new();
+            for stage in fields.array("pipeline")?.into_iter().flatten() {
+                stages.push(stage?);
             }
+            let (filter, sort) = beginning(&stages)?;
+            let what = What { filter, sort, run: verbosity != "queryPlanner" };
+            return report(call, target.as_str().unwrap_or_default(), fields, what).await;
         }
         other => {
             return Err(Refusal::new(115, format!("explain does not know the command '{other}'")));
         }
     };
     let collection = target.as_str().unwrap_or_default();
-    let run = verbosity != "queryPlanner";
-    report(call, collection, fields, filter, run).await
+    let sort = fields.document("sort")?;
+    let what = What { filter, sort, run: verbosity != "queryPlanner" };
+    report(call, collection, fields, what).await
 }
 
 /// The explanation of a pipeline: of how its documents are found.
@@ -60,20 +64,37 @@ pub(super) async fn aggregate(
     collection: Option<&str>,
     stages: &[RawBsonRef<'_>],
 ) -> Result<RawDocumentBuf> {
-    let filter = match stages.first() {
-        Some(RawBsonRef::Document(stage)) => Fields(stage).document("$match")?,
-        _ => None,
-    };
+    let (filter, sort) = beginning(stages)?;
     let fields = Fields(call.body);
-    report(call, collection.unwrap_or_default(), fields, filter, false).await
+    report(call, collection.unwrap_or_default(), fields, What { filter, sort, run: false }).await
+}
+
+/// The condition and the order that stages begin with: what decides how documents are found.
+fn beginning<'a>(
+    stages: &[RawBsonRef<'a>],
+) -> Result<(Option<&'a RawDocument>, Option<&'a RawDocument>)> {
+    let named = |at: usize, name: &str| match stages.get(at) {
+        Some(RawBsonRef::Document(stage)) => Fields(stage).document(name),
+        _ => Ok(None),
+    };
+    let filter = named(0, "$match")?;
+    let sort = named(usize::from(filter.is_some()), "$sort")?;
+    Ok((filter, sort))
+}
+
+/// What is to be explained.
+struct What<'a> {
+    filter: Option<&'a RawDocument>,
+    sort: Option<&'a RawDocument>,
+    /// Whether the documents are to be found, too.
+    run: bool,
 }
 
 async fn report(
     call: &mut Call<'_>,
     collection: &str,
     fields: Fields<'_>,
-    filter: Option<&RawDocument>,
-    run: bool,
+    What { filter, sort, run }: What<'_>,
 ) -> Result<RawDocumentBuf> {
     let empty = RawDocumentBuf::new();
     let filter_document = filter.unwrap_or(&empty);
@@ -81,7 +102,7 @@ async fn report(
     let container = call.find_container(collection)?;
     call.with_default_collation(container.as_deref(), &mut vars)?;
     let filter = Filter::parse(filter_document, &vars)?;
-    let sort = match fields.document("sort")? {
+    let sort = match sort {
         Some(sort) if !sort.is_empty() => Some(Sort::parse(sort, vars.collation.as_ref())?),
         _ => None,
     };

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use bson::{RawArrayBuf, RawBson, RawDocumentBuf, rawdoc};
+use md5::{Digest as _, Md5};
 
 use super::Call;
 use super::reading::{self, Matches, Order, Returned, Search, SearchOptions};
+use crate::auth::hex;
 use crate::cursors::{self, Cursor, FIRST_BATCH, Source};
 use crate::error::{Refusal, Result};
 use crate::language::filter::Filter;
@@ -69,10 +71,10 @@ pub async fn find(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
     if plan.point && plain && call.transaction.is_none() {
         return find_one(call, &container, &filter, &plan, &namespace).await;
     }
-    let order = Order { sorted: plan.sorted, unless: plan.unless };
+    let order = Order::of(&plan);
     let matches = call.matches(container, filter, plan.route)?;
     let options = SearchOptions { sort, projection, skip, limit, returned };
-    let mut search = Search::new(matches, &order, options);
+    let mut search = Search::new(matches, order, options);
     let first = batch_size.unwrap_or(FIRST_BATCH.min(limit.unwrap_or(usize::MAX)));
     let batch = search.next(call.db(), first).await?;
     call.charge += search.charge();
@@ -213,6 +215,40 @@ pub async fn distinct(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
     let mut list = RawArrayBuf::new();
     values.into_values().for_each(|value| list.push(value));
     Ok(rawdoc! {"values": list, "ok": 1.0})
+}
+
+/// The digest of a file of GridFS: of its chunks in their order.
+pub async fn file_md5(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
+    let root = call.fields().text("root")?.unwrap_or("fs");
+    let name = format!("{root}.chunks");
+    super::check_collection_name(call.database, &name)?;
+    let mut digest = Md5::new();
+    let mut count = 0;
+    if let Some(container) = call.find_container(&name)? {
+        let vars = call.vars()?;
+        let mut query = RawDocumentBuf::new();
+        query.append(bson::cstr!("files_id"), rawdoc! {"$eq": RawBson::from(call.target)});
+        let filter = Filter::parse(&query, &vars)?;
+        let sort = Sort::parse(&rawdoc! {"n": 1}, None)?;
+        let plan = reading::plan(&container, &filter, Some(&sort), (None, false))?;
+        let order = Order::of(&plan);
+        let matches = call.matches(container, filter, plan.route)?;
+        let options = SearchOptions { sort: Some(sort), ..SearchOptions::default() };
+        let mut search = Search::new(matches, order, options);
+        loop {
+            let batch = search.next(call.db(), FIRST_BATCH).await?;
+            for chunk in &batch.rows {
+                let data = document(chunk)?.get_binary("data")?;
+                digest.update(data.bytes);
+                count += 1;
+            }
+            if batch.done {
+                break;
+            }
+        }
+        call.charge += search.charge();
+    }
+    Ok(rawdoc! {"numChunks": count, "md5": hex(&digest.finalize()), "ok": 1.0})
 }
 
 /// The documents of a command with a filter under `name`; `None` if there is no collection.

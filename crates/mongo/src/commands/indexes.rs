@@ -154,10 +154,6 @@ fn read_spec(call: &Call<'_>, spec: &RawDocument) -> Result<Document> {
             "expireAfterSeconds"
             | "partialFilterExpression"
             | "collation"
-            | "weights"
-            | "default_language"
-            | "language_override"
-            | "textIndexVersion"
             | "2dsphereIndexVersion"
             | "bits"
             | "min"
@@ -179,26 +175,11 @@ fn read_spec(call: &Call<'_>, spec: &RawDocument) -> Result<Document> {
             }
         }
     }
-    let text: Vec<&String> = key
-        .iter()
-        .filter(|(_, kind)| kind.as_str() == Some("text"))
-        .map(|(path, _)| path)
-        .collect();
-    if !text.is_empty() {
-        // Shown with its defaults, as MongoDB does.
-        let mut weights = complete.get_document("weights").cloned().unwrap_or_default();
-        for path in text.iter().filter(|path| path.as_str() != "$**") {
-            if !weights.contains_key(path.as_str()) {
-                weights.insert(path.as_str(), 1);
-            }
-        }
-        complete.insert("weights", weights);
-        for (option, default) in
-            [("default_language", "english"), ("language_override", "language")]
-        {
-            complete.entry(option.to_owned()).or_insert_with(|| default.into());
-        }
-        complete.entry("textIndexVersion".to_owned()).or_insert(Bson::Int32(3));
+    if key.values().any(|kind| kind.as_str() == Some("text")) {
+        return Err(Refusal::new(
+            67,
+            "Text indexes are not supported: search with $regex, which an index on the field helps where the pattern begins with ^.",
+        ));
     }
     if key.values().any(|kind| kind.as_str() == Some("2dsphere")) {
         complete.entry("2dsphereIndexVersion".to_owned()).or_insert(Bson::Int32(3));
@@ -327,7 +308,6 @@ async fn make(call: &Call<'_>, name: &str, spec: Document) -> Result<()> {
             return Ok(());
         }
         // Dates are another kind of ttl: what former rules have expired goes first, so that their marks can go.
-        db.describe_again(&container).await?;
         db.forget_marks(&container).await?;
     }
     let path = key.keys().next().cloned().unwrap_or_default();
@@ -455,9 +435,6 @@ async fn remove(call: &Call<'_>, name: &str, names: &[String]) -> Result<()> {
         return Ok(());
     }
     let by_date = going.iter().any(|index| index.spec.contains_key("expireAfterSeconds"));
-    if by_date {
-        end_date_rule(db, &container).await?;
-    }
     let container = db
         .replace_collection(database, name, |json| {
             let documents = &mut json["documents"];
@@ -472,8 +449,13 @@ async fn remove(call: &Call<'_>, name: &str, names: &[String]) -> Result<()> {
                 });
             }
             leaving.into_iter().for_each(|number| push(&mut documents["leaving"], number));
-            if by_date && let Some(documents) = documents.as_object_mut() {
-                documents.remove("ttlPath");
+            if by_date {
+                json.remove("defaultTtl");
+                json.remove("ttlPropertyPath");
+                if let Some(documents) = json["documents"].as_object_mut() {
+                    documents.remove("ttlPath");
+                    documents.remove("ttlSecs");
+                }
             }
         })
         .await?;
@@ -481,23 +463,6 @@ async fn remove(call: &Call<'_>, name: &str, names: &[String]) -> Result<()> {
         db.describe_again(&container).await?;
     }
     clear(call.db(), &container).await
-}
-
-/// Ends a rule about dates, and with it what it remembers of former ones: what has expired is removed while it can still be told. A mark would
-/// count for documents, too, that are written later with an old date.
-async fn end_date_rule(db: &db::Db, container: &Container) -> Result<()> {
-    let without_rule = |json: &mut Map<String, Value>| {
-        json.remove("defaultTtl");
-        json.remove("ttlPropertyPath");
-        if let Some(documents) = json["documents"].as_object_mut() {
-            documents.remove("ttlSecs");
-        }
-    };
-    let container =
-        db.replace_collection(&container.database_id, container.id(), without_rule).await?;
-    db.describe_again(&container).await?;
-    db.forget_marks(&container).await?;
-    Ok(())
 }
 
 /// Removes what indexes that are gone have stored.
@@ -579,9 +544,6 @@ pub(super) async fn modify(
             }
         }
     };
-    if !on_ts && secs as f64 > old {
-        end_date_rule(call.db(), container).await?;
-    }
     call.db().replace_collection(&container.database_id, container.id(), edit).await?;
     reply.append(bson::cstr!("expireAfterSeconds_old"), old as i64);
     reply.append(bson::cstr!("expireAfterSeconds_new"), secs);

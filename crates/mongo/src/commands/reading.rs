@@ -107,9 +107,13 @@ impl Matches {
         self.scan.charge()
     }
 
-    /// Whether the first so many ranges hold nothing: then what comes is in order.
-    async fn skip_empty(&mut self, ranges: usize) -> Result<bool> {
-        Ok(self.scan.skip_empty(ranges).await?)
+    /// Whether what comes is in the order that was asked of the plan.
+    pub async fn is_in_order(&mut self, order: &Order) -> Result<bool> {
+        // What a transaction has changed comes last, whatever the order of the rest.
+        if !order.sorted || !self.changed_given {
+            return Ok(false);
+        }
+        Ok(order.unless == 0 || self.scan.skip_empty(order.unless).await?)
     }
 
     pub fn looked_at(&self) -> (usize, usize) {
@@ -126,12 +130,13 @@ pub(crate) struct Search {
     /// What is left of the limit.
     left: usize,
     sorted: Option<VecDeque<Document>>,
-    /// The route has the documents in order if this many of its first ranges hold nothing.
-    unless: Option<usize>,
+    /// What the plan says about the order of what is found, until it is looked at.
+    order: Order,
     returned: Returned,
 }
 
 /// What decides how a search is made.
+#[derive(Default)]
 pub(crate) struct SearchOptions {
     pub sort: Option<Sort>,
     pub projection: Option<Projection>,
@@ -141,9 +146,18 @@ pub(crate) struct SearchOptions {
 }
 
 /// What a plan says about the order of what it finds.
+#[derive(Clone, Copy)]
 pub(crate) struct Order {
-    pub sorted: bool,
-    pub unless: usize,
+    /// Whether it is the one that was asked for.
+    sorted: bool,
+    /// But only if the first so many ranges of the route hold nothing.
+    unless: usize,
+}
+
+impl Order {
+    pub fn of(plan: &Plan) -> Self {
+        Self { sorted: plan.sorted, unless: plan.unless }
+    }
 }
 
 /// What `returnKey` and `showRecordId` ask for.
@@ -195,17 +209,15 @@ impl Returned {
 }
 
 impl Search {
-    pub fn new(matches: Matches, plan: &Order, options: SearchOptions) -> Self {
+    pub fn new(matches: Matches, order: Order, options: SearchOptions) -> Self {
         let SearchOptions { sort, projection, skip, limit, returned } = options;
         let positional = projection.map(|projection| {
             let filter = (!matches.filter.is_empty()).then(|| matches.filter.clone());
             (projection, filter)
         });
-        // What a transaction has changed comes last, whatever the order of the rest.
-        let sorted = plan.sorted && matches.changed_given;
         Self {
-            sort: sort.filter(|sort| !(sort.is_empty() || sorted && plan.unless == 0)),
-            unless: sorted.then_some(plan.unless),
+            sort: sort.filter(|sort| !sort.is_empty()),
+            order,
             matches,
             projection: positional,
             skip,
@@ -218,13 +230,9 @@ impl Search {
     /// The next rows.
     pub async fn next(&mut self, db: &Db, rows_max: usize) -> Result<Batch> {
         self.matches.refresh(db);
-        if let Some(ranges) = self.unless.take()
-            && self.sort.is_some()
-            && self.matches.skip_empty(ranges).await?
+        if let Some(sort) = self.sort.take()
+            && !self.matches.is_in_order(&self.order).await?
         {
-            self.sort = None;
-        }
-        if let Some(sort) = self.sort.take() {
             self.sorted = Some(self.sort_all(db, &sort).await?);
         }
         let (mut batch, mut bytes) = (Batch::default(), 0);

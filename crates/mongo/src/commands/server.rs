@@ -1,5 +1,7 @@
 //! Commands about the server and the connection: what drivers and tools ask before and beside their work.
 
+use std::sync::atomic::Ordering;
+
 use bson::spec::BinarySubtype;
 use bson::{Binary, RawArrayBuf, RawDocumentBuf, Timestamp, rawdoc};
 
@@ -93,17 +95,10 @@ pub fn sasl_start(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
 
 fn begin(call: &mut Call<'_>, fields: Fields<'_>) -> Result<RawDocumentBuf> {
     let name = fields.required_text("mechanism")?;
-    let mechanism = Mechanism::named(name).ok_or_else(|| {
-        Refusal::new(18, format!("Authentication mechanism {name} is not supported: use SCRAM-SHA-256 or SCRAM-SHA-1."))
-    })?;
+    let mechanism = Mechanism::named(name).ok_or_else(|| unknown_mechanism(name))?;
     let payload = payload(fields)?;
     // Without keys everybody is let in, and whoever wants to prove something can.
-    let Some(keys) = &call.front_end.keys else {
-        return Err(Refusal::new(
-            18,
-            "This server was started with --no-auth: connect without a user name.",
-        ));
-    };
+    let Some(keys) = &call.front_end.keys else { return Err(everybody()) };
     let (said, conversation) = keys.begin(mechanism, payload)?;
     call.state.conversation = Some(conversation);
     Ok(step(&said, false))
@@ -122,6 +117,7 @@ pub fn sasl_continue(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
     };
     let (said, access) = keys.finish(&conversation, payload)?;
     call.state.access = Some(access);
+    call.state.user = Some(conversation.into_user());
     Ok(step_ok(&said, true))
 }
 
@@ -144,9 +140,47 @@ fn step_ok(said: &str, done: bool) -> RawDocumentBuf {
     reply
 }
 
+/// The oldest way to log in, which tools of former days still begin with: a number that is used once.
+pub fn nonce(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
+    let nonce = crate::auth::nonce();
+    call.state.nonce = Some(nonce.clone());
+    Ok(rawdoc! {"nonce": nonce, "ok": 1.0})
+}
+
+pub fn authenticate(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
+    let fields = call.fields();
+    if let Some(other) = fields.text("mechanism")?.filter(|name| *name != "MONGODB-CR") {
+        return Err(unknown_mechanism(other));
+    }
+    let (user, key) = (fields.required_text("user")?, fields.required_text("key")?);
+    let given = call.state.nonce.take();
+    let given = given.filter(|given| fields.text("nonce").ok().flatten() == Some(given));
+    let given = given.ok_or_else(|| {
+        Refusal::new(18, "Authentication failed: ask for a nonce with getnonce first.")
+    })?;
+    let Some(keys) = &call.front_end.keys else { return Err(everybody()) };
+    call.state.access = Some(keys.check_digest(user, &given, key)?);
+    call.state.user = Some(user.to_owned());
+    Ok(ok())
+}
+
+fn unknown_mechanism(name: &str) -> Refusal {
+    Refusal::new(
+        18,
+        format!(
+            "Authentication mechanism {name} is not supported: use SCRAM-SHA-256 or SCRAM-SHA-1."
+        ),
+    )
+}
+
+fn everybody() -> Refusal {
+    Refusal::new(18, "This server was started with --no-auth: connect without a user name.")
+}
+
 pub fn logout(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
     if call.front_end.keys.is_some() {
         call.state.access = None;
+        call.state.user = None;
     }
     Ok(ok())
 }
@@ -220,13 +254,14 @@ pub fn log(call: &Call<'_>) -> Result<RawDocumentBuf> {
 pub fn status(call: &Call<'_>) -> Result<RawDocumentBuf> {
     let clock = call.db().clock();
     let uptime = clock.stopwatch();
+    let open = call.db().traffic().mongodb.connections.load(Ordering::Relaxed) as i64;
     Ok(rawdoc! {
         "host": address(call), "version": VERSION, "process": "sidereal",
         "pid": i64::from(std::process::id()),
         "uptime": uptime.as_secs_f64(), "uptimeMillis": uptime.as_millis() as i64,
         "uptimeEstimate": uptime.as_secs() as i64, "localTime": call.now(),
         "asserts": {"regular": 0, "warning": 0, "msg": 0, "user": 0, "rollovers": 0},
-        "connections": {"current": 1, "available": 10_000, "totalCreated": call.state.number},
+        "connections": {"current": open, "available": 10_000 - open, "totalCreated": call.state.number},
         "storageEngine": {"name": "sidereal", "supportsCommittedReads": true, "persistent": true},
         "repl": {"setName": SET_NAME, "ismaster": true, "secondary": false},
         "metrics": {"cursor": {"open": {"total": call.front_end.cursors.open() as i64}}},
@@ -252,6 +287,7 @@ pub fn list_commands() -> Result<RawDocumentBuf> {
     let mut commands = RawDocumentBuf::new();
     for name in [
         bson::cstr!("aggregate"),
+        bson::cstr!("authenticate"),
         bson::cstr!("buildInfo"),
         bson::cstr!("collMod"),
         bson::cstr!("collStats"),
@@ -270,12 +306,14 @@ pub fn list_commands() -> Result<RawDocumentBuf> {
         bson::cstr!("dropIndexes"),
         bson::cstr!("endSessions"),
         bson::cstr!("explain"),
+        bson::cstr!("filemd5"),
         bson::cstr!("find"),
         bson::cstr!("findAndModify"),
         bson::cstr!("getCmdLineOpts"),
         bson::cstr!("getLastRequestStatistics"),
         bson::cstr!("getLog"),
         bson::cstr!("getMore"),
+        bson::cstr!("getnonce"),
         bson::cstr!("getParameter"),
         bson::cstr!("hello"),
         bson::cstr!("hostInfo"),

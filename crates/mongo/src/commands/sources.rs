@@ -9,7 +9,7 @@ use crate::error::{Refusal, Result};
 use crate::options::Fields;
 
 /// The stage to run instead of a first stage like these; `None` if it is another.
-pub(super) fn replaced(
+pub(super) async fn replaced(
     call: &Call<'_>,
     collection: Option<&str>,
     stage: RawBsonRef<'_>,
@@ -60,14 +60,14 @@ pub(super) fn replaced(
                 });
             }
         }
-        (_, Some(collection)) => rows.push(figures(call, collection, Fields(options))?),
+        (_, Some(collection)) => rows.push(figures(call, collection, Fields(options)).await?),
     }
     // What is told is no expression, whatever it looks like.
     Ok(Some(rawdoc! {"$documents": {"$literal": rows}}))
 }
 
 /// `$collStats`.
-fn figures(call: &Call<'_>, collection: &str, options: Fields<'_>) -> Result<RawDocumentBuf> {
+async fn figures(call: &Call<'_>, collection: &str, options: Fields<'_>) -> Result<RawDocumentBuf> {
     let namespace = call.namespace(collection);
     if call.find_container(collection)?.is_none() && options.get("count").is_some() {
         return Err(Refusal::new(
@@ -75,7 +75,7 @@ fn figures(call: &Call<'_>, collection: &str, options: Fields<'_>) -> Result<Raw
             format!("Unable to retrieve count in $collStats stage: {namespace} does not exist"),
         ));
     }
-    let storage = collections::statistics_of(call, collection, 1)?;
+    let storage = collections::statistics_of(call, collection, 1).await?;
     let mut row = rawdoc! {
         "ns": namespace, "host": call.state.local.to_string(), "localTime": call.now(),
     };

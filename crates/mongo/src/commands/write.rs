@@ -14,7 +14,7 @@ use db::documents::{Action, DocumentWrite, Together};
 use db::{Container, Outcome};
 
 use self::edits::{Change, Done, Statement};
-use super::reading::{self, Matches};
+use super::reading::{self, Matches, Order};
 use super::server::BATCH_MAX;
 use super::{Call, collections};
 use crate::error::{Refusal, Result};
@@ -155,30 +155,32 @@ async fn insert_round(
 }
 
 fn prepare_insert(container: &Container, body: Bytes, checked: bool) -> Result<DocumentWrite> {
-    let found = document(&body)?;
-    let id = field(found, "_id");
-    let first = found.iter().next().transpose()?.is_some_and(|(name, _)| name.as_str() == "_id");
-    let body = match id {
-        Some(_) if first => body,
-        // `_id` comes first, and there always is one.
-        id => {
-            let mut ordered = RawDocumentBuf::new();
-            match id {
-                Some(id) => ordered.append(bson::cstr!("_id"), bson::RawBson::from(id)),
-                None => ordered.append(bson::cstr!("_id"), ObjectId::new()),
-            }
-            for element in found.iter() {
-                let (name, value) = element?;
-                if name.as_str() != "_id" {
-                    ordered.append(name, value);
-                }
-            }
-            ordered.into_bytes().into()
-        }
-    };
+    let body = with_id(body)?;
     let stored = document(&body)?;
     let name = check_document(container, stored, checked)?;
     Ok(DocumentWrite { name: name.into(), action: Action::Insert(body) })
+}
+
+/// The same document, `_id` first: there always is one.
+fn with_id(body: Bytes) -> Result<Bytes> {
+    let found = document(&body)?;
+    let id = field(found, "_id");
+    let first = found.iter().next().transpose()?.is_some_and(|(name, _)| name.as_str() == "_id");
+    if first {
+        return Ok(body);
+    }
+    let mut ordered = RawDocumentBuf::new();
+    match id {
+        Some(id) => ordered.append(bson::cstr!("_id"), bson::RawBson::from(id)),
+        None => ordered.append(bson::cstr!("_id"), ObjectId::new()),
+    }
+    for element in found.iter() {
+        let (name, value) = element?;
+        if name.as_str() != "_id" {
+            ordered.append(name, value);
+        }
+    }
+    Ok(ordered.into_bytes().into())
 }
 
 /// Refuses what cannot be stored; gives the document's name.
@@ -534,7 +536,7 @@ async fn one_statement(
 ) -> Result<()> {
     if statement.multi {
         let mut found = false;
-        let mut matches = open(call, container, statement)?;
+        let (mut matches, _) = open(call, container, statement)?;
         loop {
             let mut round = Vec::new();
             while round.len() < ROUND_ITEMS
@@ -617,10 +619,14 @@ async fn first_match(
     container: &Arc<Container>,
     statement: &Statement,
 ) -> Result<Option<Bytes>> {
-    let mut matches = open(call, container, statement)?;
+    let (mut matches, order) = open(call, container, statement)?;
     let mut best: Option<(Vec<u8>, Bytes)> = None;
+    let mut sort = statement.sort.as_ref().filter(|sort| !sort.is_empty());
+    if sort.is_some() && matches.is_in_order(&order).await? {
+        sort = None;
+    }
     while let Some(found) = matches.next(call.db()).await? {
-        let Some(sort) = statement.sort.as_ref().filter(|sort| !sort.is_empty()) else {
+        let Some(sort) = sort else {
             call.charge += matches.charge();
             return Ok(Some(found.name));
         };
@@ -633,10 +639,16 @@ async fn first_match(
     Ok(best.map(|(_, name)| name))
 }
 
-fn open(call: &mut Call<'_>, container: &Arc<Container>, statement: &Statement) -> Result<Matches> {
+fn open(
+    call: &mut Call<'_>,
+    container: &Arc<Container>,
+    statement: &Statement,
+) -> Result<(Matches, Order)> {
     let how = (statement.hint.as_deref(), statement.collated);
-    let plan = reading::plan(container, &statement.filter, None, how)?;
-    call.matches(container.clone(), Filter::clone(&statement.filter), plan.route)
+    let plan = reading::plan(container, &statement.filter, statement.sort.as_ref(), how)?;
+    let order = Order::of(&plan);
+    let matches = call.matches(container.clone(), Filter::clone(&statement.filter), plan.route)?;
+    Ok((matches, order))
 }
 
 pub async fn find_and_modify(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
@@ -766,6 +778,8 @@ pub(super) async fn output(call: &mut Call<'_>, rows: Vec<Bytes>, output: Output
             let container = collections::ensure_in(call, database, &collection).await?;
             let how = Merging { on, matched, unmatched };
             for row in rows {
+                // Whoever has no `_id` is new.
+                let row = if how.on == ["_id"] { with_id(row)? } else { row };
                 merge(call, &container, &row, &how).await?;
             }
             Ok(())

@@ -21,6 +21,7 @@ use bson::{Document, RawBsonRef, RawDocumentBuf};
 
 use super::failure::Result;
 use super::filter::Filter;
+use super::sort::Sort;
 use super::value::{owned_document, raw_document};
 use super::vars::Vars;
 use change::Change;
@@ -47,6 +48,11 @@ trait Stage: fmt::Debug + Send {
 
     /// The filter, if the stage is nothing else.
     fn take_filter(&mut self) -> Option<Filter> {
+        None
+    }
+
+    /// The order, if the stage is nothing else.
+    fn sort(&self) -> Option<&Sort> {
         None
     }
 }
@@ -172,6 +178,17 @@ impl Pipeline {
         let filter = self.stages.first_mut()?.take_filter()?;
         self.stages.remove(0);
         Some(filter)
+    }
+
+    /// The order that the pipeline begins with.
+    pub fn sort(&self) -> Option<&Sort> {
+        self.stages.first()?.sort()
+    }
+
+    /// Takes that order over: documents are fed in it.
+    pub fn take_sort(&mut self) {
+        debug_assert!(self.sort().is_some(), "there is an order to take over");
+        self.stages.remove(0);
     }
 
     /// Whether it wants documents of its collection at all; `$documents` does not.

@@ -84,6 +84,11 @@ impl Failure {
     pub fn type_mismatch(message: impl Into<String>) -> Self {
         Self::new(14, "TypeMismatch", message)
     }
+
+    /// 115: `$meta` asks how well a text was found, and texts are not searched.
+    pub fn no_scores() -> Self {
+        Self::coded(115, "$meta is not supported: there is no text search. Use $regex instead.")
+    }
 }
 
 impl fmt::Display for Failure {

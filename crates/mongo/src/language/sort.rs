@@ -39,8 +39,6 @@ enum By {
     Value,
     /// Nothing: the order is random.
     Random,
-    /// A score that is the same for all.
-    Score,
     /// When the document came: `$natural`.
     Arrival(Arc<AtomicU64>),
     /// How far it is from a place.
@@ -85,7 +83,7 @@ impl Sort {
             let (ascending, by) = match value {
                 RawBsonRef::Document(meta) => match meta.get("$meta")? {
                     Some(RawBsonRef::String("randVal")) => (false, By::Random),
-                    Some(RawBsonRef::String(_)) => (false, By::Score),
+                    Some(RawBsonRef::String(_)) => return Err(Failure::no_scores()),
                     _ => {
                         return Err(Failure::coded(
                             17312,
@@ -159,7 +157,6 @@ impl Sort {
             match &field.by {
                 By::Value => self.append(&mut out, field, document),
                 By::Random => out.extend(fastrand::u64(..).to_be_bytes()),
-                By::Score => {}
                 By::Arrival(count) => {
                     let place = count.fetch_add(1, Ordering::Relaxed);
                     out.extend((if field.ascending { place } else { !place }).to_be_bytes());

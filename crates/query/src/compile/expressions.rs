@@ -230,7 +230,7 @@ impl Compiler<'_> {
         let args = self.all(args)?;
         Ok(match function.name {
             "IIF" => conditional(function, args),
-            "VECTORDISTANCE" => Expr::Call(function, self.with_metric(args)),
+            "VECTORDISTANCE" | "_VECTORSCORE" => Expr::Call(function, self.with_policy(args)),
             _ => Expr::Call(function, args),
         })
     }

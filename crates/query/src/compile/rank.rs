@@ -1,6 +1,6 @@
 //! ORDER BY RANK and vector distances: what is scored, and which way is better.
 
-use serde_json::{Value as Json, json};
+use serde_json::Value as Json;
 
 use super::Compiler;
 use super::expressions::check_count;
@@ -81,21 +81,24 @@ impl Compiler<'_> {
         texts.iter().map(|text| text.as_str().map(words).ok_or_else(refuse)).collect()
     }
 
-    /// The arguments of VECTORDISTANCE, with the metric of the container's policy unless they name
-    /// their own.
-    pub(super) fn with_metric(&self, mut args: Vec<Expr>) -> Vec<Expr> {
-        let named = match args.get(3) {
-            Some(Expr::Constant(Some(options))) => options.get("distanceFunction").is_some(),
-            other => other.is_some(),
-        };
+    /// The arguments of VECTORDISTANCE, with what the container's policy says of the path unless they
+    /// say otherwise.
+    pub(super) fn with_policy(&self, mut args: Vec<Expr>) -> Vec<Expr> {
         let paths = args.iter().take(2).filter_map(|arg| arg.path(&self.fields));
-        let metric = paths.into_iter().find_map(|path| {
-            self.metrics.iter().find(|(known, _)| *known == path).map(|(_, metric)| metric.clone())
+        let policy = paths.into_iter().find_map(|path| {
+            self.vectors.iter().find(|(known, _)| *known == path).map(|(_, policy)| policy.clone())
         });
-        if let (false, Some(metric)) = (named, metric) {
-            args.resize(3, Expr::Constant(Some(Json::Bool(false))));
-            args.push(Expr::Constant(Some(json!({"distanceFunction": metric}))));
+        let Some(Json::Object(mut options)) = policy else { return args };
+        match args.get(3) {
+            None => {}
+            Some(Expr::Constant(Some(Json::Object(own)))) => {
+                options.extend(own.iter().map(|(name, value)| (name.clone(), value.clone())));
+            }
+            Some(_) => return args,
         }
+        args.truncate(3);
+        args.resize(3, Expr::Constant(Some(Json::Bool(false))));
+        args.push(Expr::Constant(Some(Json::Object(options))));
         args
     }
 }

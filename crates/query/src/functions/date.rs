@@ -80,9 +80,9 @@ fn bin<'a>(_: &Host, args: &[Value<'a>]) -> Value<'a> {
     let (Some(moment), Some(part)) = (moment(&args[0]), part(&args[1])) else {
         return Value::Undefined;
     };
-    let size = match args.get(2).map(Value::as_f64) {
+    let size = match args.get(2).map(Value::as_i64) {
         None => 1,
-        Some(Some(size)) if size >= 1.0 => size as i64,
+        Some(Some(size)) if size >= 1 => size,
         Some(_) => return Value::Undefined,
     };
     let origin = match args.get(3).map(self::moment) {

@@ -17,6 +17,8 @@ pub const FUNCTIONS: &[Function] = &[
     pure("INTDIV", (2, 2), |_, args| binary(args, i64::checked_div)),
     pure("INTMOD", (2, 2), |_, args| binary(args, i64::checked_rem)),
     pure("INTMUL", (2, 2), |_, args| binary(args, i64::checked_mul)),
+    // Not documented, but known to Microsoft's own editor.
+    pure("INTMULTIPLY", (2, 2), |_, args| binary(args, i64::checked_mul)),
     pure("INTSUB", (2, 2), |_, args| binary(args, i64::checked_sub)),
 ];
 

@@ -69,8 +69,12 @@ fn round<'a>(_: &Host, args: &[Value<'a>]) -> Value<'a> {
     match args {
         [_] => unary(args, f64::round),
         _ => binary(args, |n, places| {
-            let scale = 10f64.powf(places.trunc());
-            (n * scale).round() / scale
+            // So far doubles reach in either direction.
+            let scale = 10f64.powf(places.trunc().clamp(-323.0, 308.0));
+            let scaled = n * scale;
+            // From here on they have no fraction.
+            const WHOLE: f64 = (1u64 << 52) as f64;
+            if scaled.abs() >= WHOLE { n } else { scaled.round() / scale }
         }),
     }
 }

@@ -1,7 +1,7 @@
 //! CONCAT to UPPER. Positions and lengths count characters (code points), from 0.
 //!
 //! Unless all that should be text is text, the result is undefined. What turns text into values and
-//! back is in [`convert`](super::convert).
+//! back is in [`convert`](super::convert), regular expressions are in [`regexp`](super::regexp).
 
 use std::borrow::Cow;
 
@@ -19,13 +19,14 @@ pub const FUNCTIONS: &[Function] = &[
     pure("ENDSWITH", (2, 3), |_, args| test(args, |text, end| text.ends_with(end))),
     pure("INDEX_OF", (2, 3), index_of),
     pure("LASTINDEXOF", (2, 3), last_index_of),
+    pure("LASTSUBSTRINGAFTER", (2, 2), |_, args| parts(args, |text, at| text.rsplit_once(at)).1),
+    pure("LASTSUBSTRINGBEFORE", (2, 2), |_, args| parts(args, |text, at| text.rsplit_once(at)).0),
     pure("LEFT", (2, 2), |_, args| {
         map_count(args, |text, count| text.chars().take(count).collect())
     }),
     pure("LENGTH", (1, 1), |_, args| args[0].as_str().map(|s| s.chars().count() as i64).into()),
     pure("LOWER", (1, 1), |_, args| map(args, |text| text.to_lowercase())),
     pure("LTRIM", (1, 2), |_, args| trim(args, true, false)),
-    pure("REGEXMATCH", (2, 3), regex_match),
     pure("REPLACE", (3, 3), replace),
     pure("REPLICATE", (2, 2), replicate),
     pure("REVERSE", (1, 1), |_, args| map(args, |text| text.chars().rev().collect())),
@@ -38,13 +39,16 @@ pub const FUNCTIONS: &[Function] = &[
     pure("STARTSWITH", (2, 3), |_, args| test(args, |text, start| text.starts_with(start))),
     pure("STRINGEQUALS", (2, 3), |_, args| test(args, |a, b| a == b)),
     pure("SUBSTRING", (3, 3), substring),
+    pure("SUBSTRINGAFTER", (2, 2), |_, args| parts(args, |text, at| text.split_once(at)).1),
+    pure("SUBSTRINGBEFORE", (2, 2), |_, args| parts(args, |text, at| text.split_once(at)).0),
     pure("TRIM", (1, 2), |_, args| trim(args, true, true)),
     pure("UPPER", (1, 1), |_, args| map(args, |text| text.to_uppercase())),
 ];
 
-/// The longest text that REPLICATE and REPLACE make.
+/// The longest text that REPLICATE makes, in characters.
 const CHARS_MAX: usize = 10_000;
-const REPLACED_BYTES_MAX: usize = 16 << 20;
+/// The most bytes that a replacement may add.
+pub(super) const REPLACED_BYTES_MAX: usize = 16 << 20;
 
 fn map<'a>(args: &[Value<'a>], f: fn(&str) -> String) -> Value<'a> {
     args[0].as_str().map(f).into()
@@ -136,6 +140,18 @@ fn substring<'a>(_: &Host, args: &[Value<'a>]) -> Value<'a> {
     }
 }
 
+/// What is before and after a delimiter; nothing, if it is not there.
+fn parts<'a>(
+    args: &[Value<'a>],
+    split: for<'t> fn(&'t str, &str) -> Option<(&'t str, &'t str)>,
+) -> (Value<'a>, Value<'a>) {
+    let (Some(text), Some(delimiter)) = (args[0].as_str(), args[1].as_str()) else {
+        return (Value::Undefined, Value::Undefined);
+    };
+    let (before, after) = split(text, delimiter).unwrap_or_default();
+    (before.to_owned().into(), after.to_owned().into())
+}
+
 /// Cuts blanks, or any of the given characters, from the ends.
 fn trim<'a>(args: &[Value<'a>], start: bool, end: bool) -> Value<'a> {
     let Some(mut text) = args[0].as_str() else { return Value::Undefined };
@@ -181,25 +197,4 @@ fn replicate<'a>(_: &Host, args: &[Value<'a>]) -> Value<'a> {
         return String::new().into();
     }
     text.repeat(times as usize).into()
-}
-
-/// Modifiers: `m` lines, `s` dot matches line ends, `i` blind to case, `x` blanks are ignored.
-fn regex_match<'a>(host: &Host, args: &[Value<'a>]) -> Value<'a> {
-    let (Some(text), Some(pattern)) = (args[0].as_str(), args[1].as_str()) else {
-        return Value::Undefined;
-    };
-    let modifiers = match args.get(2) {
-        None => "",
-        Some(modifiers) => match modifiers.as_str() {
-            Some(modifiers) if modifiers.chars().all(|c| "msix".contains(c)) => modifiers,
-            _ => return Value::Undefined,
-        },
-    };
-    let source: Cow<'_, str> = match modifiers {
-        "" => pattern.into(),
-        // The line end keeps a comment in an `x` pattern from swallowing the bracket.
-        modifiers if modifiers.contains('x') => format!("(?{modifiers}:{pattern}\n)").into(),
-        modifiers => format!("(?{modifiers}:{pattern})").into(),
-    };
-    host.pattern(&source).map(|regex| regex.is_match(text)).into()
 }

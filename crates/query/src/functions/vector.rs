@@ -44,14 +44,48 @@ impl Metric {
     }
 }
 
+/// A type of the numbers in vectors.
+#[derive(Clone, Copy, Debug)]
+enum Element {
+    /// Any number: what a double tells more exactly than a shorter float is no reason to differ.
+    Float,
+    /// Whole numbers from the one to the other.
+    Integer(f64, f64),
+}
+
+impl Element {
+    /// The type that the fourth argument of the function names; any number unless it does.
+    fn of_options(options: Option<&Value<'_>>) -> Option<Self> {
+        match options.map(|options| options.member("dataType")) {
+            None | Some(Value::Undefined) => Some(Element::Float),
+            Some(name) => Some(match name.as_str()?.to_ascii_lowercase().as_str() {
+                "float32" | "float16" => Element::Float,
+                "int8" => Element::Integer(-128.0, 127.0),
+                "uint8" => Element::Integer(0.0, 255.0),
+                _ => return None,
+            }),
+        }
+    }
+
+    fn admits(self, number: f64) -> bool {
+        match self {
+            Element::Float => true,
+            Element::Integer(low, high) => number.fract() == 0.0 && (low..=high).contains(&number),
+        }
+    }
+}
+
 /// Two vectors, whether to search exactly (no matter here), and options.
 fn distance<'a>(_: &Host, args: &[Value<'a>]) -> Value<'a> {
-    let numbers = |value: &Value<'a>| -> Option<Vec<f64>> {
-        value.elements()?.map(|element| element.as_f64()).collect()
-    };
-    let (Some(a), Some(b), Some(metric)) =
-        (numbers(&args[0]), numbers(&args[1]), Metric::of_options(args.get(3)))
+    let options = args.get(3);
+    let (Some(metric), Some(element)) = (Metric::of_options(options), Element::of_options(options))
     else {
+        return Value::Undefined;
+    };
+    let numbers = |value: &Value<'a>| -> Option<Vec<f64>> {
+        value.elements()?.map(|each| each.as_f64().filter(|n| element.admits(*n))).collect()
+    };
+    let (Some(a), Some(b)) = (numbers(&args[0]), numbers(&args[1])) else {
         return Value::Undefined;
     };
     if a.len() != b.len() || a.is_empty() {

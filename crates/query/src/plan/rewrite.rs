@@ -112,14 +112,17 @@ impl<'q> Rewrite<'q> {
     fn sorted(&self, keys: &[&Expr], offset_limit: Option<(u64, u64)>) -> String {
         let query = self.query;
         let SortedParts { root, from, filter, payload } = self.sorted_parts();
-        let distinct = if query.select.distinct { "DISTINCT " } else { "" };
-        let top = query.select.top.as_ref().map(|top| format!("TOP {} ", print::expr(top)));
-        let top = top.unwrap_or_default();
         let items = items(keys);
         let by = print::order_by(query);
-        let page = offset_limit.map_or(String::new(), |(offset, limit)| first_rows(offset, limit));
+        // Rows that carry their rid all differ: only the client can tell how many it takes for enough that are distinct.
+        let (limits, page) = match (query.select.distinct, &query.select.top) {
+            (true, _) => ("DISTINCT ".to_owned(), None),
+            (false, Some(top)) => (format!("TOP {} ", print::expr(top)), offset_limit),
+            (false, None) => (String::new(), offset_limit),
+        };
+        let page = page.map_or(String::new(), |(offset, limit)| first_rows(offset, limit));
         format!(
-            "SELECT {distinct}{top}{root}._rid, {items} AS orderByItems, {payload} AS payload \
+            "SELECT {limits}{root}._rid, {items} AS orderByItems, {payload} AS payload \
              FROM {from} WHERE {filter}{by}{page}"
         )
     }
@@ -128,8 +131,7 @@ impl<'q> Rewrite<'q> {
     pub fn sorted_parts(&self) -> SortedParts {
         let query = self.query;
         let from = query.from.as_ref().map(print::from).unwrap_or_default();
-        let alias = query.from.as_ref().and_then(|from| from.first.alias.clone());
-        let root = alias.unwrap_or_else(|| from.clone());
+        let root = query.from.as_ref().map(print::root).unwrap_or_default();
         let mut filter = format!("({RESUME_FILTER})");
         if let Some(own) = &query.filter {
             filter = format!("({} AND {filter})", print::expr(own));

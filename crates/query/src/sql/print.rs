@@ -30,6 +30,15 @@ pub fn from(from: &From) -> String {
     out
 }
 
+/// The name that the items of its first collection have in the rest of the query.
+pub fn root(from: &From) -> String {
+    from.first.alias.clone().unwrap_or_else(|| {
+        let mut out = String::new();
+        write_source(&mut out, &from.first).expect("a string is written to memory");
+        out
+    })
+}
+
 /// The ORDER BY clause of a query, with a blank before it; nothing if it has none.
 pub fn order_by(query: &Query) -> String {
     let mut out = String::new();

@@ -18,7 +18,13 @@ pub fn corpus() -> Vec<String> {
             let text = std::fs::read_to_string(path).unwrap();
             let lines = text.lines().filter_map(|line| line.split_once("> "));
             let lines = lines.filter(|(tags, _)| tags.is_empty() || tags.starts_with('['));
-            queries.extend(lines.map(|(_, query)| query.to_owned()));
+            queries.extend(lines.map(|(tags, text)| match tags {
+                // A case of a function is an expression.
+                tags if !tags.is_empty() && !text.starts_with("SELECT ") => {
+                    format!("SELECT VALUE {text} FROM c")
+                }
+                _ => text.to_owned(),
+            }));
         }
     }
     assert!(queries.len() > 200);

@@ -29,8 +29,12 @@ impl Server {
 
     /// Starts a server on a free port, and waits until it is ready.
     pub fn spawn(arguments: &[&str]) -> Self {
-        let mut child =
-            command(arguments).stdout(Stdio::piped()).spawn().expect("the binary is built");
+        Self::of(command(arguments))
+    }
+
+    /// Starts it with a command, and waits until it is ready.
+    pub fn of(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("the binary is built");
         let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
         let mut greeting = String::new();
         while !greeting.contains("clock ") {
@@ -50,6 +54,13 @@ impl Server {
     /// A new connection.
     pub fn client(&self) -> Client {
         Client::connect(self.address)
+    }
+
+    /// Where MongoDB drivers connect to.
+    pub fn mongo_address(&self) -> SocketAddr {
+        let address =
+            self.greeting.split("mongodb://").nth(1).and_then(|rest| rest.split('/').next());
+        address.and_then(|text| text.parse().ok()).expect("the greeting has an address for MongoDB")
     }
 
     /// Asks to stop, and waits for the end.

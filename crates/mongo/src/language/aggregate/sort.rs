@@ -55,6 +55,10 @@ impl Sorting {
 }
 
 impl Stage for Sorting {
+    fn sort(&self) -> Option<&Sort> {
+        Some(&self.sort)
+    }
+
     fn next(&mut self, up: &mut Up<'_>) -> Result<Step> {
         loop {
             if let Some(results) = &mut self.results {

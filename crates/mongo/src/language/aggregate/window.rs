@@ -235,7 +235,7 @@ impl Windows {
                             (pair[1].0 - pair[0].0) / unit.unwrap_or(1.0) * (pair[0].1 + pair[1].1)
                                 / 2.0
                         })
-                        .sum();
+                        .fold(0.0, |area, piece| area + piece);
                     Bson::Double(area)
                 })?
             }

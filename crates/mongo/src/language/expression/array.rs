@@ -13,7 +13,8 @@ use crate::language::value::shown;
 pub(super) const FUNCTIONS: &[Function] = &[
     Function { name: "$arrayElemAt", min: 2, max: 2, call: |v, _| element_at(v) },
     Function { name: "$concatArrays", min: 0, max: MANY, call: |v, _| concat(v) },
-    Function { name: "$in", min: 2, max: 2, call: contains },
+    Function { name: "$in", min: 2, max: 2, call: |v, scope| contains("$in", v, scope) },
+    Function { name: "$nin", min: 2, max: 2, call: |v, scope| contains("$nin", v, scope) },
     Function { name: "$indexOfArray", min: 2, max: 4, call: index_of },
     Function {
         name: "$isArray",
@@ -113,15 +114,17 @@ fn concat(values: &[Bson]) -> Result<Bson> {
     Ok(Bson::Array(out))
 }
 
-fn contains(values: &[Bson], scope: &Scope<'_>) -> Result<Bson> {
+/// `$in`, and `$nin`, which only the service has among expressions.
+fn contains(name: &str, values: &[Bson], scope: &Scope<'_>) -> Result<Bson> {
     let Bson::Array(items) = &values[1] else {
         return Err(Failure::coded(
             40081,
-            format!("$in requires an array as a second argument, found: {}", kind(&values[1])),
+            format!("{name} requires an array as a second argument, found: {}", kind(&values[1])),
         ));
     };
     let by = scope.vars.collation.as_ref();
-    Ok(Bson::Boolean(items.iter().any(|item| order_values(item, &values[0], by).is_eq())))
+    let found = items.iter().any(|item| order_values(item, &values[0], by).is_eq());
+    Ok(Bson::Boolean(found == (name == "$in")))
 }
 
 fn index_of(values: &[Bson], scope: &Scope<'_>) -> Result<Bson> {

@@ -133,7 +133,7 @@ impl<'v> Parser<'v> {
                     "$accumulator is not supported: there is no server-side JavaScript",
                 ));
             }
-            "$meta" => return self.meta(argument),
+            "$meta" => return Err(Failure::no_scores()),
             _ => {}
         }
         if let Some(function) = FUNCTIONS.iter().copied().flatten().find(|each| each.name == name) {
@@ -414,13 +414,6 @@ impl<'v> Parser<'v> {
             initial: Box::new(self.node(initial)?),
             body: self.within(&["this", "value"], body)?,
         })
-    }
-
-    fn meta(&self, argument: &Bson) -> Result<Node> {
-        match argument {
-            Bson::String(which) => Ok(Node::Variable(format!("meta:{which}"), Vec::new())),
-            _ => Err(Failure::coded(17307, "$meta only supports string arguments")),
-        }
     }
 }
 

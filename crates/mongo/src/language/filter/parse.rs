@@ -57,10 +57,13 @@ fn top_level(name: &str, value: RawBsonRef<'_>, vars: &Vars, top: bool) -> Resul
             Node::Sample(rate)
         }
         "$where" => {
-            return Err(Failure::bad_value("$where is not allowed in this context"));
+            return Err(Failure::coded(
+                115,
+                "$where is not supported: there is no server-side JavaScript. Use $expr instead.",
+            ));
         }
         "$text" => {
-            return Err(Failure::coded(27, "text index required for $text query"));
+            return Err(Failure::coded(115, "$text is not supported. Use $regex instead."));
         }
         _ => {
             return Err(Failure::bad_value(format!(

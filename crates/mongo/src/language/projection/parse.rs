@@ -262,12 +262,6 @@ impl<'v> Reader<'v> {
                 31395,
                 "positional operators and the $elemMatch operator are not allowed in this context",
             )),
-            // Choosing nothing, it leaves open whether fields are chosen.
-            "$meta" => {
-                let child = Child::Computed(Expression::parse(whole, self.vars)?);
-                self.wishes.push(Wish { path: path.to_owned(), child });
-                Ok(())
-            }
             _ => self.compute(path, whole),
         }
     }

@@ -30,6 +30,13 @@ pub struct Push {
     pub sort: Option<Order>,
 }
 
+impl Push {
+    /// At the end, and nothing else.
+    pub fn of(values: Vec<Bson>) -> Self {
+        Self { values, position: None, slice: None, sort: None }
+    }
+}
+
 /// `$sort` of a `$push`.
 #[derive(Debug)]
 pub enum Order {

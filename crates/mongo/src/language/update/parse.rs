@@ -34,7 +34,7 @@ pub fn replacement(document: &RawDocument) -> Result<Document> {
 }
 
 /// The operators, by name.
-const OPERATORS: [&str; 15] = [
+const OPERATORS: [&str; 16] = [
     "$set",
     "$unset",
     "$inc",
@@ -50,6 +50,7 @@ const OPERATORS: [&str; 15] = [
     "$pop",
     "$pull",
     "$pullAll",
+    "$pushAll",
 ];
 
 /// An update by operators.
@@ -207,10 +208,14 @@ fn change(operator: &str, path: &str, value: RawBsonRef<'_>, vars: &Vars) -> Res
         "$pop" => Change::Array(pop(value)?),
         "$pull" => Change::Array(ArrayChange::Pull(pull(value, vars)?)),
         _ => match owned(value)? {
-            Bson::Array(values) => Change::Array(ArrayChange::PullAll(values)),
+            Bson::Array(values) if operator == "$pullAll" => {
+                Change::Array(ArrayChange::PullAll(values))
+            }
+            // What `$push` with `$each` was before there was `$each`; the service still takes it.
+            Bson::Array(values) => Change::Array(ArrayChange::Push(Push::of(values))),
             other => {
                 return Err(Failure::bad_value(format!(
-                    "$pullAll requires an array argument but was given a {}",
+                    "{operator} requires an array argument but was given a {}",
                     type_name(other.element_type())
                 )));
             }
@@ -317,7 +322,7 @@ fn bit(path: &str, value: RawBsonRef<'_>) -> Result<Vec<(BitOperation, Number)>>
 }
 
 fn push(value: &Bson) -> Result<Push> {
-    let mut push = Push { values: Vec::new(), position: None, slice: None, sort: None };
+    let mut push = Push::of(Vec::new());
     let Bson::Document(spec) = value else {
         push.values.push(value.clone());
         return Ok(push);
