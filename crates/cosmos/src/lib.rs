@@ -170,6 +170,10 @@ impl FrontEnd {
         if !routes::is_operator(parts) {
             routes::check_version(&head.headers)?;
         }
+        if self.db.is_shared() {
+            // What other servers have changed counts from this request on.
+            Box::pin(self.db.refresh()).await?;
+        }
         let mut call = Call {
             db: &self.db,
             method: &head.method,
