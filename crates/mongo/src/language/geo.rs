@@ -9,12 +9,13 @@ mod shape;
 mod sphere;
 
 use bson::{RawBsonRef, RawDocument};
+use model::cells::{self, Cell};
 
 use super::failure::{Failure, Result};
 use super::number::Number;
 use super::value::shown_raw;
 pub use near::{Near, NearStage};
-use shape::Shape;
+use shape::{Shape, span_around};
 use sphere::Vector;
 
 /// The radius of the earth, in metres, as MongoDB has it.
@@ -112,6 +113,16 @@ impl Region {
             return Ok(Self { area, intersects });
         }
         Err(Failure::bad_value(format!("{operator} must contain a geometry")))
+    }
+
+    /// The cells in which all that lies there is kept; none where it is no place on the sphere.
+    pub fn cells(&self) -> Option<Vec<Cell>> {
+        let spans = match &self.area {
+            Area::Shape(shape) => shape.spans(),
+            Area::Cap(centre, radius) => vec![span_around(*centre, *radius)],
+            Area::Box(..) | Area::Polygon(_) | Area::Circle(..) => return None,
+        };
+        Some(cells::cover(&spans, cells::REGION_CELLS_MAX))
     }
 
     /// Whether a value, or an element of an array of geometries, lies there.
@@ -213,9 +224,14 @@ fn in_flat_ring(p: Point, ring: &[Point]) -> bool {
     inside
 }
 
-/// Whether a value can stand in a 2dsphere index; MongoDB refuses documents where it cannot.
-pub fn is_geometry(value: RawBsonRef<'_>) -> bool {
-    Shape::of(value).is_some()
+/// The cells to keep a value under: of its geometry, or of those that are its elements.
+pub fn cells_of(value: RawBsonRef<'_>) -> Vec<Cell> {
+    let mut spans = Vec::new();
+    each_shape(value, &mut |shape| spans.extend(shape.spans()));
+    match spans.is_empty() {
+        true => Vec::new(),
+        false => cells::cover(&spans, cells::SHAPE_CELLS_MAX),
+    }
 }
 
 /// The GeoJSON geometry of a document, checked.
