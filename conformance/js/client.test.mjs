@@ -2,7 +2,7 @@
 
 import { before, test } from "node:test";
 import assert from "node:assert/strict";
-import { PartitionKeyBuilder } from "@azure/cosmos";
+import { CosmosDbDiagnosticLevel, DiagnosticNodeInternal, DiagnosticNodeType, PartitionKeyBuilder } from "@azure/cosmos";
 import { client, connect, database, endpoint, failure, fresh } from "./server.mjs";
 
 let db;
@@ -42,6 +42,8 @@ test("client: an offer by its id, of a container and of a database", async () =>
 test("client: a container's key and ranges", async () => {
   const container = await make({ partitionKey: { paths: ["/a", "/b"], kind: "MultiHash", version: 2 } });
   assert.deepEqual((await container.getPartitionKeyDefinition()).resource.paths, ["/a", "/b"]);
+  const node = new DiagnosticNodeInternal(CosmosDbDiagnosticLevel.info, DiagnosticNodeType.CLIENT_REQUEST_NODE, null);
+  assert.deepEqual((await container.readPartitionKeyDefinition(node)).resource.paths, ["/a", "/b"]);
   const { resources } = await container.readPartitionKeyRanges().fetchAll();
   assert.deepEqual([resources[0].minInclusive, resources.at(-1).maxExclusive], ["", "FF"]);
   assert.equal((await container.getFeedRanges()).length, resources.length);

@@ -2,6 +2,7 @@
 
 import { before, test } from "node:test";
 import assert from "node:assert/strict";
+import { QueryMetrics } from "@azure/cosmos";
 import { database, refusal } from "./server.mjs";
 
 let container;
@@ -37,4 +38,31 @@ test("query: pages", async () => {
 test("query: a text that is no query is a 400", async () => {
   const error = await refusal(container.items.query("SELEKT * FROM c", { partitionKey: "k0" }).fetchAll());
   assert.equal(error.code, 400);
+});
+
+test("query: the plan that the server makes of it", async () => {
+  const { result } = await container.getQueryPlan("SELECT TOP 3 VALUE c.n FROM c ORDER BY c.n DESC");
+  assert.deepEqual([result.queryRanges[0].min, result.queryRanges.at(-1).max], ["", "FF"]);
+  assert.equal(typeof result.queryInfo.rewrittenQuery, "string");
+  const error = await refusal(container.getQueryPlan("SELEKT * FROM c"));
+  assert.equal(error.code, 400);
+});
+
+test("query: what it took, in the words of the SDK", async () => {
+  const options = { populateQueryMetrics: true, partitionKey: "k0" };
+  const { headers } = await container.items.query("SELECT * FROM c WHERE c.n > 3", options).fetchNext();
+  // The SDK has made it of the header's text, one for each partition.
+  const [metrics] = Object.values(headers["x-ms-documentdb-query-metrics"]);
+  assert.ok(metrics instanceof QueryMetrics);
+  assert.equal(metrics.outputDocumentCount, 4);
+  assert.ok(metrics.retrievedDocumentCount >= 4 && metrics.retrievedDocumentSize > 0);
+  assert.ok(metrics.indexHitRatio > 0 && metrics.indexHitRatio <= 1);
+  assert.ok(metrics.totalQueryExecutionTime.totalMilliseconds() >= 0);
+  for (const times of [metrics.runtimeExecutionTimes, metrics.queryPreparationTimes]) {
+    assert.match(times.add(times).toDelimitedString(), /TimeInMs=[0-9.]+/);
+  }
+  assert.equal(metrics.add([metrics]).outputDocumentCount, 8);
+  const charge = metrics.clientSideMetrics.add(metrics.clientSideMetrics).requestCharge;
+  assert.equal(charge, 2 * metrics.clientSideMetrics.requestCharge);
+  assert.match(metrics.toDelimitedString(), /totalExecutionTimeInMs=/);
 });

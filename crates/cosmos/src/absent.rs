@@ -62,6 +62,13 @@ pub(crate) fn addresses() -> Result<Answer> {
     Err(Failure::unsupported("direct mode (set the client's connection mode to Gateway)"))
 }
 
+/// `/operations/dtc`: a preview of some SDKs.
+pub(crate) fn distributed_transaction() -> Result<Answer> {
+    Err(Failure::unsupported(
+        "transactions over several partition keys (use a transactional batch, within one)",
+    ))
+}
+
 /// 404 for a path that is no route.
 pub(crate) fn unknown_route(path: &str) -> Failure {
     Failure::new(StatusCode::NOT_FOUND, format!("There is no resource at {path}."))

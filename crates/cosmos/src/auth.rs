@@ -247,8 +247,9 @@ impl Signed<'_> {
     }
 
     fn write_payload(&self, link: Link, date: &str, date_only: bool, out: &mut Vec<u8>) {
-        // Deleting a partition key is signed as an operation on its container.
+        // Deleting a partition key is signed as an operation on its container, and a distributed transaction as a feed of its own.
         let parts = match self.parts {
+            ["operations", "dtc"] => &["distributedtransactionbatch"],
             [before @ .., "operations", _] => before,
             parts => parts,
         };

@@ -127,6 +127,7 @@ GET    _admin/history                                  .   .     .       .     .
 GET    _admin/ttl/dbs/d/colls/c                        .   .     .       .     .     .      .     .    .    +     +     .
 GET    _admin/explain/dbs/d/colls/c/docs               .   .     .       .     .     .      .     .    .    +     +     .
 GET    _admin/explain/dbs/d/colls/c/docs/1             .   .     .       .     .     .      .     .    .    +     +     .
+POST   operations/dtc                                  .   .     .       .     .     .      .     .    .    +     .     .
 GET    addresses                                       +   +     +       +     +     +      +     +    .    +     +     +
 GET    dbs/d/colls/c/docs/1/attachments pk             .   .     .       .     .     .      .     .    .    +     +     +
 GET    nonsense                                        .   .     .       .     .     .      .     .    .    +     +     .

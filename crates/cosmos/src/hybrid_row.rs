@@ -44,7 +44,7 @@ pub(crate) fn operations(stream: &[u8]) -> Result<Vec<Value>, &'static str> {
     Ok(operations)
 }
 
-fn operation(row: &[u8]) -> Result<Value, &'static str> {
+pub(crate) fn operation(row: &[u8]) -> Result<Value, &'static str> {
     let mut rest = Reader(row);
     rest.header(OPERATION)?;
     let presence = rest.u8()?;

@@ -47,6 +47,8 @@ mod sprocs;
 #[cfg(test)]
 mod testing;
 mod tokens;
+#[cfg(test)]
+mod trigger_tests;
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;

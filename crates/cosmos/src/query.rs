@@ -107,8 +107,8 @@ fn used_v1(used: &IndexUse) -> Value {
     };
     let composite = |paths: &Vec<String>| json!({"IndexSpecs": paths, "IndexPreciseSet": true, "IndexImpactScore": "High"});
     json!({
-        "UtilizedSingleIndexes": used.single.iter().map(single).collect::<Vec<_>>(),
-        "PotentialSingleIndexes": used.single_missing.iter().map(single).collect::<Vec<_>>(),
+        "UtilizedSingleIndexes": used.single.iter().chain(&used.spatial).map(single).collect::<Vec<_>>(),
+        "PotentialSingleIndexes": used.single_missing.iter().chain(&used.spatial_missing).map(single).collect::<Vec<_>>(),
         "UtilizedCompositeIndexes": used.composite.iter().map(composite).collect::<Vec<_>>(),
         "PotentialCompositeIndexes": used.composite_missing.iter().map(composite).collect::<Vec<_>>(),
     })
@@ -124,11 +124,11 @@ fn used_v2(used: &IndexUse) -> Value {
     };
     json!({
         "Utilized": {
-            "SingleIndexes": used.single.iter().map(single).collect::<Vec<_>>(),
+            "SingleIndexes": used.single.iter().chain(&used.spatial).map(single).collect::<Vec<_>>(),
             "CompositeIndexes": used.composite.iter().map(composite).collect::<Vec<_>>(),
         },
         "Potential": {
-            "SingleIndexes": used.single_missing.iter().map(single).map(rated).collect::<Vec<_>>(),
+            "SingleIndexes": used.single_missing.iter().chain(&used.spatial_missing).map(single).map(rated).collect::<Vec<_>>(),
             "CompositeIndexes": used.composite_missing.iter().map(composite).map(rated).collect::<Vec<_>>(),
         },
     })

@@ -136,6 +136,7 @@ pub(crate) async fn route(
             Box::pin(items::delete_key(call, db, c)).await
         }
         ("GET", ["addresses"]) => absent::addresses(),
+        ("POST", ["operations", "dtc"]) => absent::distributed_transaction(),
 
         (verb, parts) if !is_verb(verb) || is_route(parts) => Err(absent::unknown_verb()),
         _ => Err(absent::unknown_route(path)),
@@ -148,6 +149,7 @@ fn is_route(parts: &[&str]) -> bool {
         [] | ["dbs"] | ["dbs", _] | ["offers"] | ["offers", _] | ["metrics"] | ["addresses"] => {
             true
         }
+        ["operations", "dtc"] => true,
         ["dbs", _, kind] | ["dbs", _, kind, _]
             if absent::is_kind(kind) || resources::of_database(kind).is_some() =>
         {

@@ -238,7 +238,11 @@ pub(crate) fn signature(key: &str, method: &str, path: &str, date: &str) -> Stri
     let path = if path.contains("/docs/") { path } else { path.split('?').next().unwrap() };
     // Signed as what it is done to.
     let path = path.strip_suffix("/operations/partitionkeydelete").unwrap_or(path);
-    let path = path.strip_prefix("addresses").unwrap_or(path);
+    let path = match path {
+        "addresses" => "",
+        "operations/dtc" => "distributedtransactionbatch",
+        path => path,
+    };
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     let (kind, link) = match parts.len() {
         0 => ("", String::new()),

@@ -11,7 +11,9 @@ use serde_json::Value;
 use storage::keycode::Writer;
 
 use crate::Settings;
-use crate::index::{SHAPE_DEPTH, STRING_BYTES_MAX, is_system_property, push_segment, push_value};
+use crate::index::{
+    SHAPE_DEPTH, STRING_BYTES_MAX, Spatial, is_system_property, push_segment, push_value,
+};
 use crate::keys::{PartitionId, term_range};
 
 /// Ranges of index terms that hold all items of a result.
@@ -49,6 +51,11 @@ impl Access {
                 let points = ranges.iter().all(|range| range.as_point().is_some());
                 let ranges = ranges.iter().map(key).collect();
                 Some(Self { ranges, points, ..Self::default() })
+            }
+            Condition::Cells(text, cells) => {
+                let terms = spatial_index(settings, text)?.near(cells);
+                let ranges = terms.iter().map(|term| term_range(partition, term)).collect();
+                Some(Self { ranges, ..Self::default() })
             }
             Condition::And(all) => {
                 let ways = all.iter().filter_map(|part| Self::choose(partition, settings, part));
@@ -95,6 +102,12 @@ pub(crate) fn index_path(settings: &Settings, text: &str) -> Option<String> {
     let mut path = String::new();
     segments.iter().for_each(|segment| push_segment(&mut path, segment));
     indexed.then_some(path)
+}
+
+/// The index on the shapes at a plan's path such as `/a/b`, if there is one.
+pub(crate) fn spatial_index<'s>(settings: &'s Settings, text: &str) -> Option<&'s Spatial> {
+    let path = Path::parse(text).ok()?;
+    settings.indexing.spatial.iter().find(|spatial| spatial.path == path)
 }
 
 /// Of the server's own properties only `_ts` has terms.

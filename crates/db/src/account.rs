@@ -5,7 +5,7 @@ use std::time::Duration;
 use query::Plan;
 use query::plan::{Condition, OrderPath};
 
-use crate::access::index_path;
+use crate::access::{index_path, spatial_index};
 use crate::index::Composite;
 use crate::order;
 use crate::{Container, Db, QueryRequest, Result, Scope, Settings};
@@ -52,6 +52,10 @@ pub struct IndexUse {
     pub single: Vec<String>,
     /// The same that are not.
     pub single_missing: Vec<String>,
+    /// Paths such as `/place/*` with a spatial index.
+    pub spatial: Vec<String>,
+    /// The same that have none.
+    pub spatial_missing: Vec<String>,
     /// Composite indexes: `/a ASC`, `/b DESC`.
     pub composite: Vec<Vec<String>>,
     /// The same that are not there.
@@ -98,6 +102,13 @@ impl IndexUse {
             Condition::All | Condition::Nothing => {}
             Condition::Path(path, _) => self.add_path(settings, path),
             Condition::Defined(path) => self.add_path(settings, &format!("{path}/?")),
+            Condition::Cells(path, _) => {
+                let spec = format!("{path}/*");
+                match spatial_index(settings, path) {
+                    Some(_) => self.spatial.push(spec),
+                    None => self.spatial_missing.push(spec),
+                }
+            }
             Condition::And(parts) | Condition::Or(parts) => {
                 parts.iter().for_each(|part| self.add_condition(settings, part));
             }
@@ -119,8 +130,12 @@ impl IndexUse {
 impl std::fmt::Display for IndexUse {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "asks for {}", self.plan)?;
-        let lists =
-            [("uses", &self.single), ("would use, if it were indexed,", &self.single_missing)];
+        let lists = [
+            ("uses", &self.single),
+            ("would use, if it were indexed,", &self.single_missing),
+            ("uses the spatial index", &self.spatial),
+            ("would use a spatial index on", &self.spatial_missing),
+        ];
         for (what, list) in lists.into_iter().filter(|(_, list)| !list.is_empty()) {
             write!(f, "; {what} {}", list.join(" and "))?;
         }

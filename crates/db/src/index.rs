@@ -4,10 +4,10 @@
 //! null, false, true, numbers, strings. Paths are text like `/a/b` or `/tags/[]`. Long strings are cut: a query that meets a cut
 //! term checks the item itself.
 //!
-//! Two more kinds of term begin with a text that is no path. Every item has one for its *shape* (`#`): which properties it has, two levels
+//! Three more kinds of term begin with a text that is no path. Every item has one for its *shape* (`#`): which properties it has, two levels
 //! deep, and whether each is a scalar, an array or an object. Items of one shape lack the same properties, and nothing else in
 //! the index says who lacks what. And an item has one for each *composite index* (`+/a-/b`), which holds the values at all its paths, also
-//! where there are none.
+//! where there are none. A *spatial index* (`@/place`) has one for each cell of the world that a shape is kept under.
 
 use model::path;
 use model::path::Path;
@@ -27,6 +27,15 @@ pub(crate) struct IndexingPolicy {
     enabled: bool,
     root: Node,
     pub composites: Vec<Composite>,
+    pub spatial: Vec<Spatial>,
+}
+
+/// A spatial index: the shapes at one path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Spatial {
+    pub path: Path,
+    /// What its terms begin with: `@/place`.
+    name: String,
 }
 
 /// A composite index: paths in the order of their weight.
@@ -55,7 +64,7 @@ struct Node {
 impl IndexingPolicy {
     /// No terms are written.
     pub fn none() -> Self {
-        Self { enabled: false, root: Node::default(), composites: Vec::new() }
+        Self { enabled: false, root: Node::default(), composites: Vec::new(), spatial: Vec::new() }
     }
 
     /// From the paths of the policy. Where both lists name a path, including it wins.
@@ -70,7 +79,7 @@ impl IndexingPolicy {
         for path in included {
             root.add(path, true)?;
         }
-        Ok(Self { enabled: true, root, composites: Vec::new() })
+        Ok(Self { enabled: true, root, composites: Vec::new(), spatial: Vec::new() })
     }
 
     /// The terms of an item, sorted, each once. Server-set properties other than `_ts` have none.
@@ -89,6 +98,7 @@ impl IndexingPolicy {
                 }
             }
             terms.extend(self.composites.iter().map(|composite| composite.term(item)));
+            terms.extend(self.spatial.iter().flat_map(|spatial| spatial.terms(item)));
             if self.root.includes_any() {
                 terms.push(shape_term(shape_of(members)));
             }
@@ -238,6 +248,47 @@ impl Composite {
             push_component(&mut term, path.find(item), *descending, COMPOSITE_STRING_BYTES_MAX);
         }
         term
+    }
+}
+
+impl Spatial {
+    /// The index on a path; `None` if it goes through arrays, for which shapes are not kept.
+    pub fn new(path: Path) -> Option<Self> {
+        let mut name = "@".to_owned();
+        path.segments().iter().for_each(|segment| push_segment(&mut name, segment));
+        let plain = path.segments().iter().all(|segment| segment != "[]" && segment != "*");
+        plain.then_some(Self { path, name })
+    }
+
+    fn terms(&self, item: &Value) -> impl Iterator<Item = Vec<u8>> {
+        let cells = self.path.find(item).map(query::cells::of_shape).unwrap_or_default();
+        cells.into_iter().map(|cell| self.term(&cell))
+    }
+
+    /// What the terms of all shapes begin with that are kept under a cell.
+    fn term(&self, cell: &[u8]) -> Vec<u8> {
+        let mut term = self.inside(cell);
+        term.push(0);
+        term
+    }
+
+    /// What the terms of all shapes begin with that are kept under a cell, or one inside it.
+    fn inside(&self, cell: &[u8]) -> Vec<u8> {
+        let mut writer = Writer::append_to(Vec::with_capacity(self.name.len() + cell.len() + 32));
+        writer.bytes(self.name.as_bytes());
+        let mut term = writer.into_inner();
+        term.extend(cell.iter().map(|quarter| quarter + 1));
+        term
+    }
+
+    /// What the terms of all shapes begin with that may come into one of these cells: kept under it, inside it, or under one that it is in.
+    pub fn near(&self, cells: &[query::cells::Cell]) -> Vec<Vec<u8>> {
+        let mut around: Vec<&[u8]> =
+            cells.iter().flat_map(|cell| (0..cell.len()).map(|depth| &cell[..depth])).collect();
+        around.sort_unstable();
+        around.dedup();
+        let around = around.into_iter().map(|cell| self.term(cell));
+        around.chain(cells.iter().map(|cell| self.inside(cell))).collect()
     }
 }
 

@@ -14,7 +14,7 @@ use storage::keycode::Writer;
 
 use crate::documents::{Description, Layout, Layouts};
 use crate::history::HistoryPolicy;
-use crate::index::{Composite, CompositePath, IndexingPolicy, push_value};
+use crate::index::{Composite, CompositePath, IndexingPolicy, Spatial, push_value};
 use crate::keys::encode_partition_key;
 use crate::record::Record;
 use crate::writer::parse_stored;
@@ -539,6 +539,9 @@ fn indexing_policy(
         .map_err(|why| invalid(format!("The indexing policy is invalid. {why}")))?
     };
     compiled.composites = composites;
+    if mode != "none" {
+        compiled.spatial = spatial_indexes(ordered.get("spatialIndexes"));
+    }
     Ok((compiled, Value::Object(ordered)))
 }
 
@@ -602,6 +605,18 @@ fn check_spatial_indexes(indexes: Option<&Value>) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The spatial indexes of a policy. Whatever kinds of shape they name, all are kept.
+fn spatial_indexes(indexes: Option<&Value>) -> Vec<Spatial> {
+    let mut all = Vec::new();
+    for index in indexes.and_then(Value::as_array).into_iter().flatten() {
+        let text = index.get("path").and_then(Value::as_str).unwrap_or_default();
+        let text = text.strip_suffix("/*").or(text.strip_suffix("/?")).unwrap_or(text);
+        let spatial = Path::parse(text).ok().and_then(Spatial::new);
+        all.extend(spatial.filter(|new| !all.contains(new)));
+    }
+    all
 }
 
 fn unique_keys(policy: Option<&Value>) -> Result<Vec<Vec<Path>>> {

@@ -8,6 +8,7 @@ mod procedures;
 mod queries;
 mod reindex;
 mod scripts;
+mod spatial;
 mod version_log;
 
 use std::sync::Arc;

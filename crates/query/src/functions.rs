@@ -5,6 +5,7 @@
 
 mod array;
 mod calendar;
+pub mod cells;
 mod convert;
 mod date;
 pub mod full_text;

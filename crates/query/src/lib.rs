@@ -46,6 +46,7 @@ pub fn function_names() -> impl Iterator<Item = &'static str> {
 
 pub use compile::{Compiled, Options, Resumes};
 pub use error::{Error, Result};
+pub use functions::cells;
 pub use gather::{Position, Progress, Rows};
 pub use pipeline::{Context, Flow, Pipeline, Udfs};
 pub use plan::Plan;

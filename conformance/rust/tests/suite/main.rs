@@ -7,5 +7,6 @@ mod containers;
 mod databases;
 mod items;
 mod server;
+mod transactions;
 mod transport;
 mod ttl;

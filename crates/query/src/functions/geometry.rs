@@ -11,7 +11,7 @@ use geographiclib_rs::{Geodesic, InverseGeodesic, PolygonArea, Winding};
 use serde_json::Value as Json;
 
 /// A place: longitude and latitude in degrees, as GeoJSON orders them.
-type Place = (f64, f64);
+pub type Place = (f64, f64);
 /// A direction from the centre of the earth.
 type Vector = [f64; 3];
 
@@ -190,10 +190,31 @@ fn metres(a: Place, b: Place) -> f64 {
     Geodesic::wgs84().inverse(a.1, a.0, b.1, b.0)
 }
 
+/// Whether a ring runs clockwise, and so holds all but what it goes around.
+pub fn is_clockwise(ring: &[Place]) -> bool {
+    signed_area(ring) < 0.0
+}
+
+/// The southernmost and northernmost latitude of an edge, which may lie beyond both of its ends.
+pub fn arc_latitudes(a: Place, b: Place) -> (f64, f64) {
+    let (mut south, mut north) = (a.1.min(b.1), a.1.max(b.1));
+    let (start, end) = (to_vector(a), to_vector(b));
+    let normal = times(start, end);
+    // Where the great circle comes nearest to a pole.
+    let top = times(normal, times([0.0, 0.0, 1.0], normal));
+    for (top, sign) in [(top, 1.0), (top.map(|x| -x), -1.0)] {
+        let within = dot(times(start, top), normal) > 0.0 && dot(times(top, end), normal) > 0.0;
+        if within && dot(top, top) > 0.0 {
+            let latitude = to_place(top).1;
+            if sign > 0.0 { north = north.max(latitude) } else { south = south.min(latitude) }
+        }
+    }
+    (south, north)
+}
+
 /// Whether the side of a ring that it holds has a place.
 fn ring_holds(ring: &[Place], place: Place) -> bool {
-    let clockwise = signed_area(ring) < 0.0;
-    clockwise != encircles(ring, place)
+    is_clockwise(ring) != encircles(ring, place)
 }
 
 /// Whether a ring, whichever way it runs, goes around a place (on its smaller side).

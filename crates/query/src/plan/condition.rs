@@ -7,6 +7,7 @@ use model::value::equal;
 use serde_json::Value as Json;
 
 use super::range::{Range, intersect, normalize};
+use crate::functions::cells::Cell;
 
 /// What an item must meet to be in the result.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,6 +21,8 @@ pub enum Condition {
     Path(String, Vec<Range>),
     /// A path (`/a/b`) has a value of any type.
     Defined(String),
+    /// A path (`/a/b`) has a shape that comes into one of these cells.
+    Cells(String, Vec<Cell>),
     /// All of these.
     And(Vec<Condition>),
     /// One of these.
@@ -201,6 +204,7 @@ impl fmt::Display for Condition {
             Condition::All => f.write_str("all"),
             Condition::Nothing => f.write_str("nothing"),
             Condition::Defined(path) => write!(f, "{path} defined"),
+            Condition::Cells(path, cells) => write!(f, "{path} in {} cells", cells.len()),
             Condition::And(all) => join(f, all, " and "),
             Condition::Or(any) => join(f, any, " or "),
             Condition::Path(path, ranges) => {

@@ -7,6 +7,7 @@ use serde_json::{Value as Json, json};
 use super::condition::Condition;
 use super::range::{Range, normalize};
 use crate::expr::{Block, Expr, SourceRows};
+use crate::functions::cells;
 use crate::item::Fields;
 use crate::sql::ast::{BinaryOp, Step, SubqueryKind};
 
@@ -150,6 +151,13 @@ impl Paths<'_> {
             (Some(value), None) => (b, mirrored(op), value),
             _ => return None,
         };
+        if let Expr::Call(function, args) = expr {
+            let near = matches!(op, BinaryOp::Less | BinaryOp::LessOrEqual | BinaryOp::Equal);
+            return match (function.name, value.as_f64()) {
+                ("ST_DISTANCE", Some(metres)) if near => self.shapes(args, metres),
+                _ => None,
+            };
+        }
         let range = match op {
             BinaryOp::Equal => Range::same_type(value).map(|_| Range::point(value.clone())),
             BinaryOp::Less => Range::below(value, false),
@@ -211,6 +219,23 @@ impl Paths<'_> {
                 self.strings(args).map(|(condition, _)| (condition, false))
             }
             "ARRAY_CONTAINS" => self.array_contains(args),
+            "ST_WITHIN" | "ST_INTERSECTS" => self.shapes(args, 0.0),
+            _ => None,
+        }
+    }
+
+    /// A path and a shape, in either order, that come within so many metres of each other.
+    fn shapes(&self, args: &[Expr], metres: f64) -> Option<(Condition, bool)> {
+        let [a, b] = args else { return None };
+        let (path, shape) = match (constant(a), constant(b)) {
+            (None, Some(shape)) => (self.path(a)?, shape),
+            (Some(shape), None) => (self.path(b)?, shape),
+            _ => return None,
+        };
+        match (path, cells::around(shape, metres)) {
+            ((path, true), Some(cells)) => Some((Condition::Cells(path, cells), false)),
+            // Nothing is near what is no shape.
+            (_, None) => Some((Condition::Nothing, true)),
             _ => None,
         }
     }

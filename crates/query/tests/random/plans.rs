@@ -45,6 +45,12 @@ fn meets(condition: &Condition, item: &Json) -> bool {
         Condition::And(all) => all.iter().all(|condition| meets(condition, item)),
         Condition::Or(any) => any.iter().any(|condition| meets(condition, item)),
         Condition::Defined(path) => !values(path, item).is_empty(),
+        Condition::Cells(path, cells) => values(path, item).into_iter().any(|shape| {
+            let kept = query::cells::of_shape(shape);
+            kept.iter().any(|kept| {
+                cells.iter().any(|cell| kept.starts_with(cell) || cell.starts_with(kept))
+            })
+        }),
         Condition::Path(path, ranges) => {
             let values = values(path.strip_suffix("/?").unwrap(), item);
             values.iter().any(|value| ranges.iter().any(|range| holds(range, value)))
