@@ -9,7 +9,7 @@
 pub type Cell = Vec<u8>;
 
 /// How small cells become: about 40 metres at the equator.
-const DEPTH_MAX: usize = 20;
+pub const DEPTH_MAX: usize = 20;
 
 /// How many cells a shape is kept under at most; four more of the smallest kind may be needed for what lies on a border.
 pub const SHAPE_CELLS_MAX: usize = 8;
