@@ -123,7 +123,8 @@ impl From<db::Error> for Failure {
             db::Error::PartitionGone => (S::GONE, Some(1002), None),
             db::Error::Script { number: 0 | 400, .. } => (S::BAD_REQUEST, None, None),
             db::Error::Script { number, .. } => (S::BAD_REQUEST, Some((*number).into()), None),
-            db::Error::ScriptTime => (S::REQUEST_TIMEOUT, None, None),
+            // Unknown: clients take a 408 for a write that may have been made, and do not repeat it unasked.
+            db::Error::ScriptTime | db::Error::Unknown(_) => (S::REQUEST_TIMEOUT, None, None),
             db::Error::Contention => (retry_with(), None, None),
             db::Error::Throttled { retry_after_ms } => {
                 (S::TOO_MANY_REQUESTS, Some(3200), Some(*retry_after_ms))
@@ -132,6 +133,7 @@ impl From<db::Error> for Failure {
             // The service's answer to storage that is used up; clients do not retry it.
             db::Error::DiskFull(_) => (S::FORBIDDEN, Some(1005), None),
             db::Error::Storage(_) => (S::INTERNAL_SERVER_ERROR, None, None),
+            db::Error::Unavailable(_) => (S::SERVICE_UNAVAILABLE, None, Some(UNAVAILABLE_RETRY_MS)),
             db::Error::Stopping => (S::SERVICE_UNAVAILABLE, None, None),
         };
         let list = match error {
@@ -154,6 +156,9 @@ fn retry_with() -> StatusCode {
 
 /// How long a client waits when the write queues are full.
 const OVERLOADED_RETRY_MS: u64 = 100;
+
+/// How long a client waits when the store cannot be reached.
+const UNAVAILABLE_RETRY_MS: u64 = 1_000;
 
 /// The word in the body's `code` for a status.
 fn code(status: StatusCode) -> &'static str {

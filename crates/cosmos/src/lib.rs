@@ -46,6 +46,8 @@ mod script_tests;
 mod sprocs;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod throttle_tests;
 mod tokens;
 #[cfg(test)]
 mod trigger_tests;
@@ -169,6 +171,10 @@ impl FrontEnd {
         };
         if !routes::is_operator(parts) {
             routes::check_version(&head.headers)?;
+        }
+        if self.db.is_shared() {
+            // What other servers have changed counts from this request on.
+            Box::pin(self.db.refresh()).await?;
         }
         let mut call = Call {
             db: &self.db,

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use model::clock::Timestamp;
 use model::resource::{ContainerRid, DatabaseRid, Etag};
 use model::ttl::TtlState;
@@ -79,17 +80,25 @@ pub(crate) struct Numbers {
     pub offer: u32,
     /// Counts changes; part of every definition's etag.
     pub lsn: u64,
+    /// Since when a server is about to change a rule, so that the others wait for it; 0 if none is. See [`crate::servers`].
+    pub pending: u64,
 }
 
 impl Numbers {
     pub fn encode(&self) -> Vec<u8> {
-        json!([self.database, self.container, self.offer, self.lsn]).to_string().into_bytes()
+        let mut all =
+            vec![self.database.into(), self.container.into(), self.offer.into(), self.lsn];
+        all.extend((self.pending > 0).then_some(self.pending));
+        json!(all).to_string().into_bytes()
     }
 
     pub fn decode(bytes: &[u8]) -> storage::Result<Self> {
-        let read: Option<[u64; 4]> =
-            serde_json::from_slice::<Vec<u64>>(bytes).ok().and_then(|v| v.try_into().ok());
-        let [database, container, offer, lsn] = read.ok_or_else(|| {
+        let mut read = serde_json::from_slice::<Vec<u64>>(bytes).unwrap_or_default();
+        if read.len() == 4 {
+            read.push(0);
+        }
+        let read: Option<[u64; 5]> = read.try_into().ok();
+        let [database, container, offer, lsn, pending] = read.ok_or_else(|| {
             storage::Error::Corrupt("the catalog's numbers cannot be read".into())
         })?;
         Ok(Self {
@@ -97,6 +106,7 @@ impl Numbers {
             container: container as u32,
             offer: offer as u32,
             lsn,
+            pending,
         })
     }
 }
@@ -153,7 +163,7 @@ impl Db {
             )
         })?;
         let id = resource_id(object)?;
-        let mut change = self.change_catalog().await;
+        let mut change = self.change_catalog().await?;
         if change.catalog.databases.contains_key(&id) {
             return Err(Error::Exists);
         }
@@ -173,7 +183,7 @@ impl Db {
 
     /// Deletes a database with all its containers, at once.
     pub async fn delete_database(&self, database: &str, if_match: Option<&str>) -> Result<()> {
-        let mut change = self.change_catalog().await;
+        let mut change = self.change_catalog().await?;
         let entry = change.catalog.entry(database).ok_or(Error::NotFound)?.clone();
         check_version(entry.database.etag, if_match)?;
         for container in entry.containers.values() {
@@ -236,7 +246,7 @@ impl Db {
         throughput: Option<Throughput>,
     ) -> Result<Arc<Container>> {
         let settings = Arc::new(settings);
-        let mut change = self.change_catalog().await;
+        let mut change = self.change_catalog().await?;
         let entry = change.catalog.entry(database).ok_or(Error::OwnerNotFound)?;
         let (database, taken) =
             (entry.database.clone(), entry.containers.contains_key(&settings.id));
@@ -267,10 +277,13 @@ impl Db {
         for span in Span::tile(&settings.partition_key, parts) {
             let id = PartitionId { container: rid.number, partition: span.number };
             change.put_bytes(Key::Head(id), head.encode().to_vec());
+            let epoch = change.put_epoch(id);
             let bucket = shared.clone();
             let bucket =
                 bucket.unwrap_or_else(|| self.new_bucket(offer.as_deref(), parts as usize));
-            all.push(runtime.start(self, span, head, bucket));
+            let partition = runtime.start(self, span, head, bucket);
+            partition.set_epoch(epoch);
+            all.push(partition);
         }
         let partitions = Arc::new(Partitions { all, gone: Vec::new(), version: 0 });
         let stamp = (etag, ts);
@@ -291,7 +304,7 @@ impl Db {
         body: &Value,
         if_match: Option<&str>,
     ) -> Result<Arc<Container>> {
-        let change = self.change_catalog().await;
+        let change = self.change_catalog().await?;
         let old = self.container(database, container)?;
         check_version(old.etag, if_match)?;
         let epoch = change.epoch();
@@ -306,7 +319,7 @@ impl Db {
         container: &str,
         edit: impl FnOnce(&mut Map<String, Value>),
     ) -> Result<Arc<Container>> {
-        let change = self.change_catalog().await;
+        let change = self.change_catalog().await?;
         let old = self.container(database, container)?;
         let mut body = old.settings.json.clone();
         edit(&mut body);
@@ -323,7 +336,7 @@ impl Db {
         container: &str,
         to: &str,
     ) -> Result<Arc<Container>> {
-        let mut change = self.change_catalog().await;
+        let mut change = self.change_catalog().await?;
         let old = self.container(database, container)?;
         let mut body = old.settings.json.clone();
         body.insert("id".into(), to.into());
@@ -339,7 +352,7 @@ impl Db {
     /// Removes what former rules have expired in a container whose TTL is off, and forgets their marks: another kind of rule
     /// can follow, under which they would say something else.
     pub async fn forget_marks(&self, container: &Container) -> Result<()> {
-        let mut change = self.change_catalog().await;
+        let mut change = self.change_catalog().await?;
         let current = self.container(&container.database_id, container.id())?;
         let ttl = TtlState::new(current.ttl().default);
         if ttl.default.is_on() {
@@ -359,7 +372,7 @@ impl Db {
         container: &str,
         if_match: Option<&str>,
     ) -> Result<()> {
-        let mut change = self.change_catalog().await;
+        let mut change = self.change_catalog().await?;
         let container = self.container(database, container)?;
         check_version(container.etag, if_match)?;
         change.drop_container(&container).await?;
@@ -367,16 +380,19 @@ impl Db {
     }
 
     /// Begins a change of the catalog; others wait until it is committed or dropped.
-    pub(crate) async fn change_catalog(&self) -> Change<'_> {
+    pub(crate) async fn change_catalog(&self) -> Result<Change<'_>> {
         let guard = self.catalog_lock.lock().await;
+        if self.is_shared() {
+            self.catch_up(&guard).await?;
+        }
         let catalog = Catalog::clone(&self.catalog.load());
-        Change {
+        Ok(Change {
             db: self,
             _guard: guard,
             before: catalog.numbers,
             catalog,
             batch: Batch::default(),
-        }
+        })
     }
 }
 
@@ -437,6 +453,12 @@ impl Change<'_> {
 
         let cell = &old.runtime.ttl;
         let before = cell.state();
+        let announced = db.is_shared() && before.default != settings.default_ttl;
+        if announced {
+            self.announce().await?;
+        }
+        let epochs = old.partitions.all.iter().map(|partition| self.put_epoch(partition.id));
+        let epochs: Vec<_> = epochs.collect();
         let now = cell.hold(|| db.now());
         let ttl = before.with_default(settings.default_ttl, now);
         let _settled = match before.must_settle(settings.default_ttl, now) {
@@ -444,17 +466,23 @@ impl Change<'_> {
             false => Settled::default(),
         };
         self.put(Key::Container(old.rid.number), &encode_container(&new, ttl));
-        let entry = self.catalog.databases.get_mut(&old.database_id).ok_or(Error::OwnerNotFound)?;
-        entry.containers.insert(settings.id.clone(), new.clone());
+        self.show(&new)?;
+        let pending = self.before;
         match self.commit().await {
             Ok(()) => {
                 cell.set(ttl);
+                for (partition, epoch) in old.partitions.all.iter().zip(epochs) {
+                    partition.set_epoch(epoch);
+                }
                 old.runtime.set_settings(settings);
                 db.alarm.wake();
                 Ok(new)
             }
             Err(error) => {
                 cell.set(before);
+                if announced {
+                    db.withdraw(pending).await;
+                }
                 Err(error)
             }
         }
@@ -471,6 +499,10 @@ impl Change<'_> {
             }
             self.delete(Key::Head(partition.id));
             self.delete(Key::Reindex(partition.id));
+            if self.db.is_shared() {
+                self.delete(Key::Epoch(partition.id));
+                self.delete(Key::Lease(partition.id));
+            }
         }
         let number = container.rid.number;
         self.drop_resources(|owner| owner == Owner::Container(container.rid));
@@ -482,6 +514,28 @@ impl Change<'_> {
         }
         self.db.alarm.wake();
         Ok(())
+    }
+
+    /// Where servers share the store: has every round of a partition fail that was made on the rules before this change.
+    fn put_epoch(&mut self, partition: PartitionId) -> Option<Bytes> {
+        let epoch = Bytes::copy_from_slice(&self.catalog.numbers.lsn.to_le_bytes());
+        self.db.is_shared().then(|| {
+            self.put_bytes(Key::Epoch(partition), epoch.to_vec());
+            epoch
+        })
+    }
+
+    /// Has all servers wait for this change before they decide anything by the rules that it ends, and takes the time after that: nobody
+    /// has seen an item expire later than now by a rule that is about to end (R13).
+    async fn announce(&mut self) -> Result<()> {
+        let pending = Numbers { pending: self.db.now().0.max(1), ..self.before };
+        let key = Key::Meta(Meta::Numbers).encode();
+        let mut batch = Batch::default();
+        batch.check(Family::Catalog, key.clone(), Some(self.before.encode().into()));
+        batch.put(Family::Catalog, key, pending.encode());
+        self.db.engine.commit(batch).await?;
+        self.before = pending;
+        self.db.pulse().await.map(drop)
     }
 
     /// Makes the change durable, then shows it.

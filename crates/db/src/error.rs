@@ -94,6 +94,15 @@ pub enum Error {
         "The server's disk is full, so nothing was written. Free space on it, then retry. ({0})"
     )]
     DiskFull(String),
+    /// The store cannot be reached for now. Nothing was written.
+    #[error("The store cannot be reached for now, so nothing was changed. Please retry. ({0})")]
+    Unavailable(String),
+    /// The store was lost during a commit: the write was made as a whole or not at all, and nobody can say which.
+    #[error(
+        "The store was lost while it was writing: the change was made as a whole or not at all. Read the item to find out before you \
+         repeat it. ({0})"
+    )]
+    Unknown(String),
     /// The store failed or holds corrupt bytes; the text names what.
     #[error("{0}")]
     Storage(String),
@@ -107,8 +116,10 @@ impl From<storage::Error> for Error {
         match error {
             storage::Error::Full(text) => Self::DiskFull(text),
             storage::Error::Closed => Self::Stopping,
-            storage::Error::Conflict
-            | storage::Error::Corrupt(_)
+            storage::Error::Conflict => Self::Contention,
+            storage::Error::Unavailable(text) => Self::Unavailable(text),
+            storage::Error::Unknown(text) => Self::Unknown(text),
+            storage::Error::Corrupt(_)
             | storage::Error::Invalid(_)
             | storage::Error::Failed(_)
             | storage::Error::Open(_) => Self::Storage(error.to_string()),

@@ -110,6 +110,8 @@ impl Db {
             let targets = container.targets(scope)?;
             (session, other_sessions) = fan::sessions(&targets);
             self.admit_all(&targets)?;
+            let heads = targets.iter().map(|target| target.partition.clone());
+            self.look_at_heads(heads).await?;
             // Taken before the snapshot: they must not promise more than the snapshot shows.
             let bounds = |target: Target| {
                 (target.partition.first_change.get()..target.partition.session().lsn, target)

@@ -240,7 +240,7 @@ impl Db {
         let mut charge = charge::MISS;
         let result = async {
             check_key(container, key)?;
-            check_session(session, options)?;
+            self.check_session(partition, options)?;
             self.admit(partition)?;
             let horizon = container.runtime.ttl.horizon(self.now());
             let record = self.find_item(container, partition, key, id).await?;
@@ -422,7 +422,7 @@ impl Db {
         let result = async {
             let targets = container.targets(scope)?;
             (session, other_sessions) = fan::sessions(&targets);
-            check_sessions(&targets, options)?;
+            self.check_sessions(&targets, options)?;
             self.admit_all(&targets)?;
             let places = page.continuation.as_deref().map(Places::parse).transpose()?;
             let places = places.unwrap_or_default();
@@ -619,18 +619,33 @@ fn same_key<T>(transaction: &[Prepared], write: (T, Prepared)) -> Result<(T, Pre
     }
 }
 
-/// The same for a request to several partitions.
-pub(crate) fn check_sessions(targets: &[Target], options: ReadOptions<'_>) -> Result<()> {
-    targets.iter().try_for_each(|target| check_session(target.partition.session(), options))
-}
+impl Db {
+    /// The same for a request to several partitions.
+    pub(crate) fn check_sessions(
+        &self,
+        targets: &[Target],
+        options: ReadOptions<'_>,
+    ) -> Result<()> {
+        targets.iter().try_for_each(|target| self.check_session(&target.partition, options))
+    }
 
-/// Whether this server has seen what the client has.
-pub(crate) fn check_session(have: SessionToken, options: ReadOptions<'_>) -> Result<()> {
-    let ahead =
-        |wanted: &&SessionToken| wanted.partition == have.partition && wanted.lsn > have.lsn;
-    match options.session.iter().find(ahead) {
-        Some(_) => Err(Error::SessionNotAvailable),
-        None => Ok(()),
+    /// Whether this server has seen what the client has. On a shared store every read sees all that any server has acknowledged, so it has.
+    pub(crate) fn check_session(
+        &self,
+        partition: &Partition,
+        options: ReadOptions<'_>,
+    ) -> Result<()> {
+        let have = partition.session();
+        let ahead =
+            |wanted: &&SessionToken| wanted.partition == have.partition && wanted.lsn > have.lsn;
+        match options.session.iter().find(ahead) {
+            Some(wanted) if self.is_shared() => {
+                partition.saw(wanted.lsn);
+                Ok(())
+            }
+            Some(_) => Err(Error::SessionNotAvailable),
+            None => Ok(()),
+        }
     }
 }
 

@@ -11,6 +11,8 @@
 //!          07 container partition               how far its index is rebuilt
 //!          08 container partition key           -> lsn: items of the key up to this change are being deleted
 //!          09 container partition               a partition whose data is to be removed: a split's parent, or what one has left
+//!          10 container partition               the change of the catalog that last touched the container's rule (shared stores only)
+//!          11 container partition               who purges it, and until when (shared stores only)
 //! id       container partition key id           -> ordinal
 //! item     container partition ordinal          -> record
 //! feed     container partition lsn ordinal      -> when, whether the item has an own ttl, bytes
@@ -60,6 +62,8 @@ pub(crate) enum Key<'a> {
     Reindex(PartitionId),
     Deletion { partition: PartitionId, key: &'a [u8] },
     Abandoned(PartitionId),
+    Epoch(PartitionId),
+    Lease(PartitionId),
     Id { partition: PartitionId, name: &'a [u8] },
     Item { partition: PartitionId, ordinal: u64 },
     Feed { partition: PartitionId, lsn: u64, ordinal: u64 },
@@ -87,7 +91,9 @@ impl Key<'_> {
             | Self::Resource(_)
             | Self::Reindex(_)
             | Self::Deletion { .. }
-            | Self::Abandoned(_) => Family::Catalog,
+            | Self::Abandoned(_)
+            | Self::Epoch(_)
+            | Self::Lease(_) => Family::Catalog,
             Self::Id { .. } => Family::Id,
             Self::Item { .. } => Family::Item,
             Self::Feed { .. } | Self::Version { .. } => Family::Feed,
@@ -109,6 +115,8 @@ impl Key<'_> {
             Self::Reindex(partition) => partition_key(7, partition, &[]),
             Self::Deletion { partition, key } => partition_key(8, partition, key),
             Self::Abandoned(partition) => partition_key(9, partition, &[]),
+            Self::Epoch(partition) => partition_key(10, partition, &[]),
+            Self::Lease(partition) => partition_key(11, partition, &[]),
             Self::Id { partition, name } => in_partition(partition, name.len()).rest(name).take(),
             Self::Item { partition, ordinal } => in_partition(partition, 8).u64(ordinal).take(),
             Self::Feed { partition, lsn, ordinal } => {
@@ -132,6 +140,23 @@ impl Key<'_> {
         }
     }
 }
+
+/// Which rows lie together on a store that has buckets: those of a partition. Definitions, and what is listed with them, are in the first.
+pub const BUCKETS: storage::postgres::Buckets = storage::postgres::Buckets {
+    of: |family, key| {
+        let eight = |at: usize| {
+            let byte = |i: usize| key.get(at + i).copied().unwrap_or(0);
+            u64::from_be_bytes(std::array::from_fn(byte))
+        };
+        match (family, key.first()) {
+            (Family::Catalog, Some(5 | 7 | 8 | 10 | 11)) => eight(1),
+            (Family::Catalog, _) => 0,
+            _ => eight(0),
+        }
+    },
+    // The log of versions is beside its partition.
+    home: |bucket| bucket & !u64::from(LOG),
+};
 
 /// All catalog keys of one kind, by the numbers above.
 pub(crate) fn catalog_range(kind: u8) -> std::ops::Range<Bytes> {

@@ -59,6 +59,7 @@ mod reindex;
 pub mod resources;
 mod scan;
 pub mod scripting;
+pub mod servers;
 pub mod settings;
 pub mod split;
 #[cfg(test)]
@@ -85,6 +86,7 @@ pub use error::{Error, Result};
 pub use explain::{ExplainedPage, Explanation};
 pub use feed::{Change, Changes, ChangesMode, ChangesRequest};
 pub use items::{Item, Page, PageRequest, ReadOptions, Scope, Verb, Write, Written};
+pub use keys::BUCKETS;
 pub use purge::{PurgeReport, TtlLag};
 pub use query::{QueryRequest, ResumeFilter};
 pub use resources::{Grant, Kind, Parent, Place, Resource};
@@ -111,6 +113,10 @@ pub struct Db {
     engine: Arc<dyn Engine>,
     clock: Arc<dyn Clock>,
     options: Options,
+    /// Whether other servers may use the store.
+    shared: bool,
+    /// A number that no other server has.
+    server: u64,
     catalog: Arc<ArcSwap<catalog::Catalog>>,
     names: Arc<names::Names>,
     catalog_lock: Arc<tokio::sync::Mutex<()>>,

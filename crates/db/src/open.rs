@@ -13,7 +13,7 @@ use serde_json::Value;
 use storage::{Batch, Direction, Engine, Family, Snapshot};
 use tokio::sync::oneshot;
 
-use crate::catalog::{Catalog, Database, Entry, Numbers};
+use crate::catalog::{Catalog, Database, Entry, Numbers, encode_container};
 use crate::container::{Container, Runtime};
 use crate::feed::FeedEntry;
 use crate::keys::{Key, Meta, PartitionId, catalog_range, ordinal_of, partition_range};
@@ -36,9 +36,20 @@ impl Db {
         clock: Arc<dyn Clock>,
         options: Options,
     ) -> Result<Self> {
+        let shared = match engine.pulse(Family::Catalog, &Key::Meta(Meta::Clock).encode()) {
+            Some(pulse) => {
+                clock.raise_to(Timestamp(pulse.await?.now_secs));
+                true
+            }
+            None => false,
+        };
         let snapshot = engine.snapshot();
         match number_at(&*snapshot, Meta::Format).await? {
-            None => begin(&*engine, &*clock).await?,
+            None => match begin(&*engine, &*clock).await {
+                // Another server was faster.
+                Err(Error::Contention) if shared => {}
+                begun => begun?,
+            },
             Some(FORMAT) => {}
             Some(other) => {
                 return Err(Error::Storage(format!(
@@ -54,6 +65,8 @@ impl Db {
             engine,
             clock,
             options,
+            shared,
+            server: random_number().max(1),
             catalog: Arc::new(ArcSwap::from_pointee(Catalog::default())),
             names: Arc::new(Names::new()),
             catalog_lock: Arc::default(),
@@ -66,7 +79,7 @@ impl Db {
             now_stored: Arc::new(AtomicU64::new(stored)),
             traffic: Arc::default(),
         };
-        let catalog = db.load_catalog(&*snapshot).await?;
+        let catalog = db.load_catalog(&*snapshot, &Catalog::default()).await?;
         db.catalog.store(Arc::new(catalog));
         db.finish_deletions().await?;
         Ok(db)
@@ -102,8 +115,20 @@ impl Db {
         if seen > self.now_stored.load(Ordering::Acquire) {
             let mut batch = Batch::default();
             let key = Key::Meta(Meta::Clock);
+            if self.shared {
+                let stored = self.engine.get(key.family(), &key.encode()).await?;
+                let secs = stored.as_deref().and_then(|bytes| bytes.try_into().ok());
+                if secs.map_or(0, u64::from_le_bytes) >= seen {
+                    return Ok(());
+                }
+                batch.check(key.family(), key.encode(), stored);
+            }
             batch.put(key.family(), key.encode(), seen.to_le_bytes().to_vec());
-            self.engine.commit(batch).await?;
+            match self.engine.commit(batch).await {
+                // Another server has stored its own, which is as good.
+                Err(storage::Error::Conflict) if self.shared => return Ok(()),
+                committed => committed?,
+            }
             self.now_stored.fetch_max(seen, Ordering::AcqRel);
         }
         Ok(())
@@ -123,7 +148,12 @@ impl Db {
         Ok(self.engine.close().await?)
     }
 
-    async fn load_catalog(&self, snapshot: &dyn Snapshot) -> Result<Catalog> {
+    /// What the store holds. Containers of `known` that are still there keep their writers, and are the same if nothing about them has changed.
+    pub(crate) async fn load_catalog(
+        &self,
+        snapshot: &dyn Snapshot,
+        known: &Catalog,
+    ) -> Result<Catalog> {
         let numbers = snapshot.get(Family::Catalog, &Key::Meta(Meta::Numbers).encode()).await?;
         let numbers =
             numbers.ok_or_else(|| corrupt("the catalog's numbers", "they are missing"))?;
@@ -146,10 +176,17 @@ impl Db {
             place.insert(resource.id.clone(), Arc::new(resource));
         }
         for (number, row) in rows(snapshot, 2).await? {
-            let container = self.load_container(snapshot, &catalog, number, &row).await?;
+            let known = known.containers().find(|container| container.rid.number == number);
+            let container = match known {
+                Some(known) if encode_container(known, known.ttl()) == row => known.clone(),
+                _ => {
+                    let loaded = self.load_container(snapshot, &catalog, (number, &row), known);
+                    Arc::new(loaded.await?)
+                }
+            };
             let entry = catalog.databases.get_mut(&container.database_id);
             let entry = entry.ok_or_else(|| corrupt("a container", "its database is missing"))?;
-            entry.containers.insert(container.id().to_owned(), Arc::new(container));
+            entry.containers.insert(container.id().to_owned(), container);
         }
         Ok(catalog)
     }
@@ -158,8 +195,8 @@ impl Db {
         &self,
         snapshot: &dyn Snapshot,
         catalog: &Catalog,
-        number: u32,
-        row: &Value,
+        (number, row): (u32, &Value),
+        known: Option<&Arc<Container>>,
     ) -> Result<Container> {
         let unreadable = || corrupt("a container", "its definition cannot be read");
         let field = |name: &str| row[name].as_u64().ok_or_else(unreadable);
@@ -177,19 +214,38 @@ impl Db {
         };
         let rid = ContainerRid { database, number };
         let offer = catalog.offer_of(&rid.to_string());
-        let shared = offer.is_none().then(|| self.shared_bucket(catalog, database));
-        let created = Timestamp(field("created")?);
-        let runtime = Arc::new(Runtime::new(rid, created, ttl, settings.clone(), shared.clone()));
+        let (runtime, shared) = match known {
+            Some(known) => {
+                known.runtime.ttl.set(ttl);
+                known.runtime.set_settings(settings.clone());
+                (known.runtime.clone(), known.runtime.shared.clone())
+            }
+            None => {
+                let shared = offer.is_none().then(|| self.shared_bucket(catalog, database));
+                let created = Timestamp(field("created")?);
+                let runtime = Runtime::new(rid, created, ttl, settings.clone(), shared.clone());
+                (Arc::new(runtime), shared)
+            }
+        };
         let spans = Span::decode_all(&row["partitions"]).ok_or_else(unreadable)?;
         let (parts, mut all) = (spans.len(), Vec::new());
         for span in spans {
             let id = PartitionId { container: number, partition: span.number };
+            let running = known.into_iter().flat_map(|known| &known.partitions.all);
+            let mut running = running.filter(|partition| !partition.is_closed());
+            if let Some(partition) = running.find(|partition| partition.id == id) {
+                partition.set_epoch(self.load_epoch(snapshot, id).await?);
+                all.push(partition.clone());
+                continue;
+            }
             let head = load_head(snapshot, id).await?;
             self.clock.raise_to(head.now);
             let bucket = shared.clone();
             let bucket =
                 bucket.unwrap_or_else(|| self.new_bucket(offer.map(|offer| &**offer), parts));
-            all.push(runtime.start(self, span, head, bucket));
+            let partition = runtime.start(self, span, head, bucket);
+            partition.set_epoch(self.load_epoch(snapshot, id).await?);
+            all.push(partition);
         }
         let gone = match &row["partitionsGone"] {
             Value::Null => Vec::new(),
@@ -200,13 +256,32 @@ impl Db {
         let stamp = (Etag { lsn: field("lsn")?, seq: 0, ts }, ts);
         Ok(Container::new(&owner.database.id, settings, stamp, runtime, partitions))
     }
+
+    /// The row that rounds check beside the head, where servers share the store. Data that came from elsewhere gets one.
+    async fn load_epoch(&self, snapshot: &dyn Snapshot, id: PartitionId) -> Result<Option<Bytes>> {
+        if !self.shared {
+            return Ok(None);
+        }
+        let key = Key::Epoch(id).encode();
+        if let Some(epoch) = snapshot.get(Family::Catalog, &key).await? {
+            return Ok(Some(epoch));
+        }
+        let first = Bytes::copy_from_slice(&0_u64.to_le_bytes());
+        let mut batch = Batch::default();
+        batch.check(Family::Catalog, key.clone(), None);
+        batch.put(Family::Catalog, key, first.clone());
+        match self.engine.commit(batch).await {
+            Ok(()) | Err(storage::Error::Conflict) => Ok(Some(first)),
+            Err(error) => Err(error.into()),
+        }
+    }
 }
 
 /// Writes the first rows of a new store. Numbers begin at the time, so that a store made anew does not give out the rids of the one
 /// before, which clients may still remember.
 async fn begin(engine: &dyn Engine, clock: &dyn Clock) -> Result<()> {
     let first = clock.now().0 as u32 & 0x3FFF_FFFF;
-    let numbers = Numbers { database: first, container: first, offer: 0, lsn: 0 };
+    let numbers = Numbers { database: first, container: first, offer: 0, lsn: 0, pending: 0 };
     let mut batch = Batch::default();
     for (meta, value) in
         [(Meta::Format, FORMAT.to_le_bytes().to_vec()), (Meta::Numbers, numbers.encode())]
@@ -263,6 +338,11 @@ async fn rows(snapshot: &dyn Snapshot, kind: u8) -> Result<Vec<(u32, Value)>> {
             _ => return Ok(all),
         }
     }
+}
+
+fn random_number() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(std::process::id())
 }
 
 async fn number_at(snapshot: &dyn Snapshot, meta: Meta) -> Result<Option<u64>> {

@@ -41,11 +41,13 @@ pub(crate) struct Head {
     pub log_begin: u64,
     /// Bytes of its entries.
     pub log_bytes: u64,
+    /// Which server has made it, where several may: two that change the same in the same way must not take each other's head for their own.
+    pub maker: u64,
 }
 
 impl Head {
-    /// Of a head without a log, of one that does not know its log's bytes, and of one that does.
-    const LENGTHS: [usize; 3] = [56, 72, 80];
+    /// Of a head without a log, of one that does not know its log's bytes, of one that does, and of one that has a maker.
+    const LENGTHS: [usize; 4] = [56, 72, 80, 88];
 
     pub fn encode(&self) -> Bytes {
         let fields = [
@@ -59,9 +61,14 @@ impl Head {
             self.log_from,
             self.log_begin,
             self.log_bytes,
+            self.maker,
         ];
-        // Few partitions have a log.
-        let count = if (self.log_from, self.log_begin) == (0, 0) { 7 } else { fields.len() };
+        // Few partitions have a log, and few servers share a store.
+        let count = match (self.log_from, self.log_begin, self.maker) {
+            (0, 0, 0) => 7,
+            (_, _, 0) => 10,
+            _ => 11,
+        };
         fields[..count].iter().flat_map(|field| field.to_le_bytes()).collect::<Vec<_>>().into()
     }
 
@@ -85,6 +92,7 @@ impl Head {
             log_from: field(7),
             log_begin: field(8),
             log_bytes: field(9),
+            maker: field(10),
         })
     }
 }
@@ -113,6 +121,8 @@ pub(crate) struct Partition {
     purge_charge: Mutex<f64>,
     /// The rebuild of the index has passed all items before this one.
     pub reindexed_to: AtomicU64,
+    /// Where servers share the store: the row that every round checks beside the head.
+    epoch: Mutex<Option<Bytes>>,
     /// The first item.
     pub first_item: Beginning,
     /// The first change whose item is alive.
@@ -141,6 +151,7 @@ impl Partition {
             counts: CountsCell::default(),
             purge_charge: Mutex::new(0.0),
             reindexed_to: AtomicU64::new(0),
+            epoch: Mutex::default(),
             first_item: Beginning::default(),
             first_change: Beginning::default(),
         };
@@ -182,7 +193,30 @@ impl Partition {
 
     pub fn set_head(&self, head: Head) {
         *lock(&self.head) = head;
-        self.lsn.store(head.lsn, Ordering::Release);
+        self.lsn.fetch_max(head.lsn, Ordering::AcqRel);
+    }
+
+    /// Takes a head that another server may have made, unless ours is newer.
+    pub fn take_head(&self, head: Head) {
+        let mut known = lock(&self.head);
+        if *known != head && known.lsn <= head.lsn {
+            *known = head;
+            self.lsn.fetch_max(head.lsn, Ordering::AcqRel);
+            self.counts.drop_all();
+        }
+    }
+
+    /// A client has seen this change, from another server.
+    pub fn saw(&self, lsn: u64) {
+        self.lsn.fetch_max(lsn, Ordering::AcqRel);
+    }
+
+    pub fn epoch(&self) -> Option<Bytes> {
+        lock(&self.epoch).clone()
+    }
+
+    pub fn set_epoch(&self, epoch: Option<Bytes>) {
+        *lock(&self.epoch) = epoch;
     }
 
     pub fn bucket(&self) -> std::sync::MutexGuard<'_, Bucket> {

@@ -116,7 +116,9 @@ impl Db {
     /// Removes expired items within the request units that clients have left over: one round a partition.
     pub async fn purge(&self) -> Result<PurgeReport> {
         self.alarm.begin();
+        self.refresh().await?;
         self.keep_clock().await?;
+        self.look_at_all_heads().await?;
         let mut report =
             PurgeReport { more: self.purge_dropped().await?, ..PurgeReport::default() };
         for container in self.containers_to_purge() {
@@ -127,7 +129,9 @@ impl Db {
                 let is_late = first_dead.is_some_and(|died| self.now().since(died) > LATE_SECS);
                 let round = if is_late { ROUND_ITEMS_MAX } else { ROUND_ITEMS_IN_TIME };
                 let items_max = affordable.min(round);
-                if items_max == 0 {
+                if self.is_shared() && (first_dead.is_none() || !self.lease(partition).await?) {
+                    // Nothing to do, or another server does it.
+                } else if items_max == 0 {
                     report.more |= first_dead.is_some();
                     report.throttled |= first_dead.is_some();
                 } else {
@@ -146,7 +150,9 @@ impl Db {
 
     /// Removes all that is expired now, whatever it costs: "purge now", and after the virtual clock has moved.
     pub async fn purge_all(&self) -> Result<PurgeReport> {
+        self.refresh().await?;
         self.keep_clock().await?;
+        self.look_at_all_heads().await?;
         let mut report = PurgeReport::default();
         while self.purge_dropped().await? {}
         for container in self.containers_to_purge() {
@@ -267,13 +273,25 @@ impl Db {
         self.catalog.load().containers().filter(has_ttl).cloned().collect()
     }
 
+    async fn look_at_all_heads(&self) -> Result<()> {
+        let all = self.containers_to_purge();
+        let partitions = all.iter().flat_map(|container| container.partitions.all.iter().cloned());
+        self.look_at_heads(partitions).await
+    }
+
     async fn purge_partition(&self, partition: &Partition, items_max: usize) -> Result<Purged> {
         let (reply, purged) = oneshot::channel();
         match partition.submit_later(Op::Purge(items_max, reply)).await {
             // A container that is being dropped needs no purge.
             Err(Error::OwnerNotFound) => Ok(Purged::default()),
             Err(error) => Err(error),
-            Ok(()) => purged.await.unwrap_or_else(|_| Ok(Purged::default())),
+            Ok(()) => match purged.await.unwrap_or_else(|_| Ok(Purged::default())) {
+                // Another server has changed the partition meanwhile.
+                Err(Error::Contention | Error::PartitionGone) if self.is_shared() => {
+                    Ok(Purged { items: 0, more: true })
+                }
+                purged => purged,
+            },
         }
     }
 
@@ -477,6 +495,7 @@ impl Round<'_> {
         }
         let pairs =
             self.snapshot.scan(Family::Expiry, start..end, Direction::Forward, items_max).await?;
+        self.read_dead(pairs.iter().map(|(key, _)| key)).await?;
         for (key, _) in &pairs {
             self.remove_dead(key).await?;
         }
@@ -497,6 +516,14 @@ impl Round<'_> {
         let range = feed_from(self.writer.partition.id, self.head.feed_cursor);
         let pairs = self.snapshot.scan(Family::Feed, range, Direction::Forward, items_max).await?;
         let mut items = 0;
+        let mut dead = Vec::new();
+        for (key, value) in &pairs {
+            let entry = FeedEntry::decode(key, value)?;
+            if entry.ts <= horizon && !entry.has_own_ttl {
+                dead.push(key);
+            }
+        }
+        self.read_dead(dead.into_iter()).await?;
         for (key, value) in &pairs {
             let entry = FeedEntry::decode(key, value)?;
             if entry.ts > horizon {
@@ -514,6 +541,19 @@ impl Round<'_> {
             self.head.feed_cursor += 1;
         }
         Ok(Purged { items, more })
+    }
+
+    /// Reads the items that are to be removed, at once where the store is on another machine.
+    async fn read_dead(&mut self, keys: impl Iterator<Item = &bytes::Bytes>) -> Result<()> {
+        if self.writer.is_shared() {
+            let partition = self.writer.partition.id;
+            let ordinals = keys.map(|key| crate::keys::ordinal_of(key));
+            let item = |ordinal| Key::Item { partition, ordinal }.encode();
+            let items = ordinals.map(|ordinal| ordinal.map(item));
+            let items = items.collect::<storage::Result<_>>()?;
+            self.snapshot.read(Family::Item, items).await?;
+        }
+        Ok(())
     }
 
     async fn remove_dead(&mut self, key: &[u8]) -> Result<()> {

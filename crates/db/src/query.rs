@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::account::Account;
 use crate::charge;
 use crate::fan::{self, Fan, Way, Wish};
-use crate::items::{PAGE_BYTES_MAX, Page, PageRequest, ReadOptions, Scope, check_sessions};
+use crate::items::{PAGE_BYTES_MAX, Page, PageRequest, ReadOptions, Scope};
 use crate::ranges::{Place, Places, Target, invalid_token};
 use crate::{Container, Db, Error, Reply, Result};
 
@@ -106,7 +106,7 @@ impl Db {
             let scope = &query.scope;
             let mut targets = container.targets(scope)?;
             (session, other_sessions) = fan::sessions(&targets);
-            check_sessions(&targets, options)?;
+            self.check_sessions(&targets, options)?;
             self.admit_all(&targets)?;
             let begun = self.clock.stopwatch();
             let compiled = self.compiled(container, query)?;

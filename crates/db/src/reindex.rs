@@ -112,7 +112,7 @@ impl Db {
 
     /// The index of a container is whole again, unless its policy has changed meanwhile.
     async fn finish_reindex(&self, container: &Container) -> Result<()> {
-        let mut change = self.change_catalog().await;
+        let mut change = self.change_catalog().await?;
         let current =
             self.catalog.load().containers().find(|now| now.rid == container.rid).cloned();
         let Some(current) = current else { return Ok(()) };

@@ -295,7 +295,7 @@ impl Db {
     ) -> Result<(bool, Arc<Resource>)> {
         let json = definition(kind, body)?;
         let id = resource_id(&json)?;
-        let mut change = self.change_catalog().await;
+        let mut change = self.change_catalog().await?;
         let owner = change.catalog.owner(parent)?;
         let old = change.catalog.resource(owner, kind, &id).cloned();
         match &old {
@@ -328,7 +328,7 @@ impl Db {
     ) -> Result<Arc<Resource>> {
         let json = definition(kind, body)?;
         let new_id = resource_id(&json)?;
-        let mut change = self.change_catalog().await;
+        let mut change = self.change_catalog().await?;
         let owner = change.catalog.owner(parent)?;
         let old = change.catalog.resource(owner, kind, id).cloned().ok_or(Error::NotFound)?;
         check_version(old.etag, if_match)?;
@@ -352,7 +352,7 @@ impl Db {
         id: &str,
         if_match: Option<&str>,
     ) -> Result<()> {
-        let mut change = self.change_catalog().await;
+        let mut change = self.change_catalog().await?;
         let owner = change.catalog.owner(parent)?;
         let old = change.catalog.resource(owner, kind, id).cloned().ok_or(Error::NotFound)?;
         check_version(old.etag, if_match)?;

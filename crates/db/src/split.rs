@@ -40,7 +40,14 @@ const BATCH_RECORDS_MAX: usize = 256;
 impl Db {
     /// Puts two partitions in the place of one; gives their numbers.
     pub async fn split(&self, database: &str, container: &str, number: u32) -> Result<[u32; 2]> {
-        let mut change = self.change_catalog().await;
+        if self.is_shared() {
+            return Err(Error::Invalid(
+                "A partition cannot be split while servers share a store: other servers may be writing to it. Give a container its \
+                 partitions when it is made (--partitions, or its throughput)."
+                    .into(),
+            ));
+        }
+        let mut change = self.change_catalog().await?;
         let old = self.container(database, container)?;
         let parent = old.partitions.numbered(number)?.clone();
         if old.settings.layout.is_some() {

@@ -311,7 +311,7 @@ impl Db {
         body: &Value,
         migration: Migration,
     ) -> Result<Arc<Offer>> {
-        let mut change = self.change_catalog().await;
+        let mut change = self.change_catalog().await?;
         let old = self.offer(rid)?;
         let throughput = wanted(&old, body, migration)?.validate()?;
         if throughput.max() < old.minimum() && migration == Migration::None {
@@ -336,7 +336,7 @@ impl Db {
     /// Splits the fullest partition of a container until it has as many as its throughput needs.
     async fn split_up_to(&self, offer: &Offer) -> Result<()> {
         // Who has said how many partitions there are to be has said so for ever.
-        if self.options.partitions.is_some() {
+        if self.options.partitions.is_some() || self.is_shared() {
             return Ok(());
         }
         loop {
@@ -357,7 +357,7 @@ impl Db {
     }
 
     /// Gives the partitions that an offer pays for their new rate.
-    fn apply_offer(&self, offer: &Offer) {
+    pub(crate) fn apply_offer(&self, offer: &Offer) {
         let at = self.clock.elapsed();
         for container in self.catalog.load().containers() {
             let own = container.rid.to_string() == offer.resource_rid;

@@ -174,6 +174,7 @@ impl Db {
             partitions: Vec::new(),
             inexact: AtomicBool::new(false),
         };
+        self.look_at_heads(container.partitions.all.iter().cloned()).await?;
         for partition in &container.partitions.all {
             if let Some(mut reading) = self.begin_counting(partition).await? {
                 let patient = || self.clock.stopwatch().saturating_sub(begun) < PATIENCE;
@@ -340,6 +341,13 @@ pub(crate) struct Beginning {
     snapshot: Box<dyn Snapshot>,
     head: Head,
     number: u64,
+}
+
+impl Beginning {
+    /// Has the snapshot be of this moment: its first read says which state it sees. An error comes again with the next read.
+    pub async fn pin(&self) {
+        drop(self.snapshot.get(Family::Feed, &[0]).await);
+    }
 }
 
 impl std::fmt::Debug for Beginning {

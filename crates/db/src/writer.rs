@@ -31,6 +31,7 @@ use crate::partition::{Head, Partition};
 use crate::purge::{Alarm, Purged, ROUND_ITEMS_MAX};
 use crate::record::Record;
 use crate::reindex::Reindexed;
+use crate::servers::WeakDb;
 use crate::settings::Beside;
 use crate::timeline::{Beginning, Step};
 use crate::{Db, Error, Result};
@@ -118,6 +119,10 @@ pub(crate) struct Writer {
     pub alarm: Arc<Alarm>,
     pub runtime: Arc<Runtime>,
     pub partition: Arc<Partition>,
+    /// Where other servers may use the store: how to learn what they have changed.
+    shared: Option<WeakDb>,
+    /// Rounds in a row that another server was faster than.
+    conflicts: u32,
     pub queue: mpsc::Receiver<Op>,
     /// The head as the rounds in flight will leave it.
     pub head: Head,
@@ -158,12 +163,34 @@ impl Writer {
             clock: db.clock.clone(),
             alarm: db.alarm.clone(),
             runtime,
+            shared: db.downgrade(),
+            conflicts: 0,
             head: partition.head(),
             partition,
             queue,
             flights: VecDeque::new(),
             last_sent: None,
         }
+    }
+
+    pub fn is_shared(&self) -> bool {
+        self.shared.is_some()
+    }
+
+    /// What this server's heads are known by; nothing where it is the only one.
+    fn maker(&self) -> u64 {
+        self.shared.as_ref().map_or(0, WeakDb::server)
+    }
+
+    /// Whether a round of our own has failed because another server was faster, and is to be made again.
+    async fn is_overtaken<T>(&mut self, result: &Result<T>) -> bool {
+        let Some(shared) = &self.shared else { return false };
+        if !matches!(result, Err(Error::Contention)) || self.conflicts >= CONFLICTS_MAX {
+            self.conflicts = 0;
+            return false;
+        }
+        self.conflicts += 1;
+        shared.refresh().await.is_ok() && self.reload_head().await
     }
 
     /// Runs until the queue is closed.
@@ -186,25 +213,45 @@ impl Writer {
                 }
                 Some(Op::Purge(items_max, reply)) => {
                     self.land_all().await;
+                    self.renew_head().await;
                     // A receiver that has gone away has no use for the answer.
                     drop(reply.send(self.purge_round(items_max).await));
                 }
                 Some(Op::Reindex(items_max, reply)) => {
                     self.land_all().await;
-                    drop(reply.send(self.reindex_round(items_max).await));
+                    self.renew_head().await;
+                    let mut done = self.reindex_round(items_max).await;
+                    while self.is_overtaken(&done).await {
+                        done = self.reindex_round(items_max).await;
+                    }
+                    drop(reply.send(done));
                 }
                 Some(Op::Upkeep(step, reply)) => {
                     self.land_all().await;
-                    drop(reply.send(self.upkeep_round(&step).await));
+                    self.renew_head().await;
+                    let mut done = self.upkeep_round(&step).await;
+                    while self.is_overtaken(&done).await {
+                        done = self.upkeep_round(&step).await;
+                    }
+                    drop(reply.send(done));
                 }
                 Some(Op::Count(reply)) => {
                     self.land_all().await;
+                    self.renew_head().await;
                     let begun = self.partition.counts.begin(&*self.engine, self.head);
+                    if let Some(begun) = &begun {
+                        begun.pin().await;
+                    }
                     drop(reply.send(begun));
                 }
                 Some(Op::DeleteKey(deletion, reply)) => {
                     self.land_all().await;
-                    drop(reply.send(self.delete_key_round(deletion).await));
+                    self.renew_head().await;
+                    let mut done = self.delete_key_round(deletion.clone()).await;
+                    while self.is_overtaken(&done).await {
+                        done = self.delete_key_round(deletion.clone()).await;
+                    }
+                    drop(reply.send(done));
                 }
                 Some(Op::Settle(reply, resume)) => {
                     self.land_all().await;
@@ -269,11 +316,18 @@ impl Writer {
     /// Decides a round of writes on what the rounds in flight will leave, and sends it after them.
     async fn launch(&mut self, writes: Vec<Submitted>) {
         let mut round = Round::new(self);
+        if self.shared.is_some() {
+            round.look_ahead(&writes).await;
+        }
         let mut outcomes = Vec::with_capacity(writes.len());
         for (transaction, _) in &writes {
             outcomes.push(round.transact(transaction).await);
         }
         let Round { old_head, head, batch, names, uniques, steps, .. } = round;
+        let is_torn = |outcome: &Outcome| matches!(outcome.result, Err(Error::Storage(_)));
+        if outcomes.iter().flatten().any(is_torn) && self.was_overtaken().await {
+            return Box::pin(self.launch(writes)).await;
+        }
         let batch = self.checked(old_head, head, batch);
         let head = if batch.is_some() { head } else { old_head };
         let empty = batch.is_none();
@@ -319,12 +373,16 @@ impl Writer {
     /// The batch with a check and a put of the head; nothing if it has nothing to write.
     fn checked(&self, old: Head, head: Head, mut batch: Batch) -> Option<Batch> {
         // `now` alone is no reason for a commit.
-        if batch.writes.is_empty() && head == (Head { now: head.now, ..old }) {
+        if batch.writes.is_empty() && head == (Head { now: head.now, maker: head.maker, ..old }) {
             return None;
         }
         let key = Key::Head(self.partition.id).encode();
         batch.check(Family::Catalog, key.clone(), Some(old.encode()));
         batch.put(Family::Catalog, key, head.encode());
+        if self.shared.is_some() {
+            let key = Key::Epoch(self.partition.id).encode();
+            batch.check(Family::Catalog, key, self.partition.epoch());
+        }
         Some(batch)
     }
 
@@ -344,14 +402,13 @@ impl Writer {
 
     /// The oldest round has been committed, or not.
     async fn landed(&mut self, committed: std::result::Result<storage::Result<()>, JoinError>) {
-        let Some(flight) = self.flights.pop_front() else { return };
+        let Some(mut flight) = self.flights.pop_front() else { return };
         match committed.unwrap_or(Err(storage::Error::Closed)) {
             Ok(()) => {
+                self.conflicts = 0;
                 self.partition.set_head(flight.head);
-                self.count(flight.steps);
-                for ((_, reply), outcomes) in flight.writes.into_iter().zip(flight.outcomes) {
-                    drop(reply.send(outcomes));
-                }
+                self.count(flight.steps.take());
+                answer(flight);
             }
             Err(error) => self.crashed(flight, error).await,
         }
@@ -361,26 +418,69 @@ impl Writer {
     /// another server was faster or a round before them failed, are decided again on what there is.
     async fn crashed(&mut self, flight: Flight, error: storage::Error) {
         let mut again = Vec::new();
-        let mut failed = vec![(flight.writes, error)];
-        while let Some(flight) = self.flights.pop_front() {
-            let error = match flight.commit.await.unwrap_or(Err(storage::Error::Closed)) {
+        let mut failed = vec![(flight, error)];
+        while let Some(mut flight) = self.flights.pop_front() {
+            let committed = (&mut flight.commit).await.unwrap_or(Err(storage::Error::Closed));
+            let error = match committed {
                 Ok(()) if flight.empty => storage::Error::Conflict,
+                // It has checked what the one before has made of the head: so that was made, too.
+                Ok(()) if matches!(failed[..], [(_, storage::Error::Unknown(_))]) => {
+                    let (before, _) = failed.remove(0);
+                    self.partition.counts.drop_all();
+                    answer(before);
+                    answer(flight);
+                    continue;
+                }
                 Ok(()) => storage::Error::Corrupt(
                     "a round was committed though the one before it was not".into(),
                 ),
                 Err(error) => error,
             };
-            failed.push((flight.writes, error));
+            failed.push((flight, error));
+        }
+        if let Some(shared) = &self.shared
+            && let Err(error) = shared.refresh().await
+        {
+            failed.iter_mut().for_each(|(_, why)| {
+                if matches!(why, storage::Error::Conflict) {
+                    *why = storage::Error::Unavailable(error.to_string());
+                }
+            });
         }
         let reloaded = self.reload_head().await;
-        for (writes, error) in failed {
+        self.conflicts += 1;
+        for (flight, error) in failed {
             match error {
-                storage::Error::Conflict if reloaded => again.extend(writes),
-                error => refuse(writes, &error.into()),
+                storage::Error::Conflict if reloaded && self.conflicts < CONFLICTS_MAX => {
+                    again.extend(flight.writes);
+                }
+                // Another server has removed the partition.
+                storage::Error::Conflict if self.shared.is_some() && !reloaded => {
+                    refuse(flight.writes, &Error::PartitionGone);
+                }
+                error => refuse(flight.writes, &error.into()),
             }
+        }
+        if self.conflicts >= CONFLICTS_MAX {
+            self.conflicts = 0;
         }
         if !again.is_empty() {
             Box::pin(self.launch(again)).await;
+        }
+    }
+
+    /// Takes the head that is in the store, for a round that may come to nothing and then is not checked. An error comes again with its commit.
+    async fn renew_head(&mut self) {
+        if self.shared.is_none() {
+            return;
+        }
+        let key = Key::Head(self.partition.id).encode();
+        let stored = self.engine.get(Family::Catalog, &key).await;
+        let head = stored.ok().flatten().and_then(|bytes| Head::decode(&bytes).ok());
+        if let Some(head) = head.filter(|head| *head != self.head) {
+            self.partition.set_head(head);
+            self.head = head;
+            self.partition.counts.drop_all();
         }
     }
 
@@ -398,11 +498,26 @@ impl Writer {
         head.is_some()
     }
 
+    /// Whether another server has changed the partition while a round was reading it: what looked corrupt was then read half before and half after.
+    /// Takes its head.
+    async fn was_overtaken(&mut self) -> bool {
+        if self.shared.is_none() {
+            return false;
+        }
+        self.land_all().await;
+        let before = self.head;
+        self.reload_head().await && self.head != before
+    }
+
     async fn purge_round(&mut self, items_max: usize) -> Result<Purged> {
         let mut round = Round::new(self);
-        let purged = round.purge(items_max).await?;
+        let purged = round.purge(items_max).await;
         let charge = std::mem::take(&mut round.charge);
         let Round { old_head, head, batch, steps, .. } = round;
+        let purged = match purged {
+            Err(Error::Storage(_)) if self.was_overtaken().await => return Err(Error::Contention),
+            purged => purged?,
+        };
         self.commit(old_head, head, batch, steps).await?;
         self.partition.book_purge(purged.items, charge);
         Ok(purged)
@@ -492,6 +607,16 @@ impl Writer {
     }
 }
 
+/// How often in a row another server may be faster before clients are told.
+const CONFLICTS_MAX: u32 = 100;
+
+/// Tells the clients of a round that it was made.
+fn answer(flight: Flight) {
+    for ((_, reply), outcomes) in flight.writes.into_iter().zip(flight.outcomes) {
+        drop(reply.send(outcomes));
+    }
+}
+
 fn refuse(writes: Vec<Submitted>, error: &Error) {
     for (transaction, reply) in writes {
         let refused = transaction.ops.iter().map(|_| Outcome::refused(error.clone()));
@@ -502,7 +627,7 @@ fn refuse(writes: Vec<Submitted>, error: &Error) {
 /// One batch in the making.
 pub(crate) struct Round<'w> {
     pub writer: &'w Writer,
-    pub snapshot: Box<dyn Snapshot>,
+    pub snapshot: Ahead,
     pub horizon: Horizon,
     old_head: Head,
     pub head: Head,
@@ -522,6 +647,63 @@ pub(crate) struct Round<'w> {
     logged: (u64, u32),
     /// What comes and goes in the orders of expiry, where that is counted.
     steps: Option<Vec<Step>>,
+}
+
+/// A snapshot of which some was read ahead.
+pub(crate) struct Ahead {
+    snapshot: Box<dyn Snapshot>,
+    known: HashMap<(Family, Bytes), Option<Bytes>>,
+}
+
+impl Ahead {
+    fn new(snapshot: Box<dyn Snapshot>) -> Self {
+        Self { snapshot, known: HashMap::new() }
+    }
+
+    /// Reads and remembers.
+    pub async fn read(
+        &mut self,
+        family: Family,
+        keys: Vec<Bytes>,
+    ) -> storage::Result<Vec<Option<Bytes>>> {
+        if keys.is_empty() {
+            return Ok(Vec::new());
+        }
+        let values = self.snapshot.get_many(family, keys.clone()).await?;
+        for (key, value) in keys.into_iter().zip(&values) {
+            self.known.insert((family, key), value.clone());
+        }
+        Ok(values)
+    }
+}
+
+impl std::ops::Deref for Ahead {
+    type Target = dyn Snapshot;
+
+    fn deref(&self) -> &Self::Target {
+        self
+    }
+}
+
+impl Snapshot for Ahead {
+    fn get(&self, family: Family, key: &[u8]) -> storage::Answer<'_, Option<Bytes>> {
+        if !self.known.is_empty()
+            && let Some(known) = self.known.get(&(family, Bytes::copy_from_slice(key)))
+        {
+            return Box::pin(std::future::ready(Ok(known.clone())));
+        }
+        self.snapshot.get(family, key)
+    }
+
+    fn scan(
+        &self,
+        family: Family,
+        range: std::ops::Range<Bytes>,
+        direction: storage::Direction,
+        limit: usize,
+    ) -> storage::Answer<'_, Vec<storage::Pair>> {
+        self.snapshot.scan(family, range, direction, limit)
+    }
 }
 
 /// An entry of a round as it was: `None` where there was none.
@@ -545,9 +727,9 @@ impl<'w> Round<'w> {
         Self {
             writer,
             horizon: writer.runtime.ttl.horizon(now),
-            snapshot: writer.engine.snapshot(),
+            snapshot: Ahead::new(writer.engine.latest()),
             old_head,
-            head: Head { now, ..old_head },
+            head: Head { now, maker: writer.maker(), ..old_head },
             batch: Batch::default(),
             charge: RequestCharge::default(),
             names: HashMap::new(),
@@ -557,6 +739,26 @@ impl<'w> Round<'w> {
             alone: false,
             logged: (0, 0),
             steps: writer.partition.counts.is_on().then(Vec::new),
+        }
+    }
+
+    /// Reads at once what the writes will look at one by one: a store on another machine answers many questions as fast as one. What fails
+    /// here fails again when it is needed.
+    async fn look_ahead(&mut self, writes: &[Submitted]) {
+        let partition = self.writer.partition.id;
+        let ops = || writes.iter().flat_map(|(transaction, _)| &transaction.ops);
+        let ids = ops().map(|op| Key::Id { partition, name: &op.name }.encode()).collect();
+        let Ok(ordinals) = self.snapshot.read(Family::Id, ids).await else { return };
+        let ordinals = ordinals.iter().flatten().filter_map(|bytes| ordinal_of_value(bytes).ok());
+        let items = ordinals.map(|ordinal| Key::Item { partition, ordinal }.encode()).collect();
+        let bodies = ops().filter_map(|op| match &op.content {
+            Content::Body(body) => Some(&body.unique),
+            _ => None,
+        });
+        let uniques =
+            bodies.flatten().map(|suffix| Key::Unique { partition, suffix }.encode()).collect();
+        if self.snapshot.read(Family::Item, items).await.is_ok() {
+            drop(self.snapshot.read(Family::Index, uniques).await);
         }
     }
 
@@ -824,7 +1026,7 @@ impl<'w> Round<'w> {
                 }
                 self.remove_order_entries(old);
                 self.remove_unique_keys(old_unique, &body.unique);
-                self.head.items -= 1;
+                self.head.items = self.head.items.saturating_sub(1);
                 self.head.bytes = self.head.bytes.saturating_sub(old.record.body.len() as u64);
             }
         }

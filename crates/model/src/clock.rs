@@ -94,6 +94,44 @@ impl Clock for SystemClock {
     }
 }
 
+/// The clock of a store that several servers share: it says what the store was last heard to say, and nothing of this machine's.
+#[derive(Debug)]
+pub struct StoreClock {
+    heard: AtomicU64,
+    start: Instant,
+}
+
+impl StoreClock {
+    /// A clock that has heard nothing yet.
+    pub fn new() -> Self {
+        Self { heard: AtomicU64::new(0), start: machine_instant() }
+    }
+}
+
+impl Default for StoreClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for StoreClock {
+    fn now(&self) -> Timestamp {
+        Timestamp(self.heard.load(Ordering::Acquire))
+    }
+
+    fn raise_to(&self, floor: Timestamp) {
+        self.heard.fetch_max(floor.0, Ordering::AcqRel);
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    fn stopwatch(&self) -> Duration {
+        self.start.elapsed()
+    }
+}
+
 /// A clock that its owner moves. It runs with the machine's clock until it is frozen, and is never turned back.
 #[derive(Debug)]
 pub struct VirtualClock {

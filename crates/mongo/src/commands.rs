@@ -165,6 +165,10 @@ impl<'a> Call<'a> {
                 ));
             }
         }
+        if self.db().is_shared() && need != Need::Nothing {
+            // What other servers have changed counts from this command on.
+            self.db().refresh().await?;
+        }
         self.check_api_version()?;
         self.check_read_concern()?;
         let retried = self.retryable_write()?;

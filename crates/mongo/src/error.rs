@@ -23,7 +23,7 @@ pub struct Refusal {
 }
 
 /// Names of the numbers.
-const NAMES: [(i32, &str); 58] = [
+const NAMES: [(i32, &str); 59] = [
     (1, "InternalError"),
     (2, "BadValue"),
     (5, "GraphContainsCycle"),
@@ -67,6 +67,7 @@ const NAMES: [(i32, &str); 58] = [
     (166, "CommandNotSupportedOnView"),
     (168, "InvalidPipelineOperator"),
     (171, "CannotIndexParallelArrays"),
+    (189, "PrimarySteppedDown"),
     (197, "InvalidIndexSpecificationOption"),
     (206, "NoSuchSession"),
     (224, "QueryFeatureNotAllowed"),
@@ -205,8 +206,11 @@ impl From<db::Error> for Refusal {
             }
             // This protocol has no scripts, so it is never told these.
             E::Script { .. } => Self::new(2, text),
-            E::ScriptTime => Self::new(50, text),
+            // Without a label: a driver must not repeat what may have been made.
+            E::ScriptTime | E::Unknown(_) => Self::new(50, text),
             E::Contention => Self::new(112, text),
+            // Nothing was changed, so whoever asked may ask again.
+            E::Unavailable(_) => Self::new(189, text).labelled("RetryableWriteError"),
             E::Stopping => Self::new(91, text).labelled("RetryableWriteError"),
         }
     }

@@ -169,6 +169,17 @@ pub struct Serve {
     /// Keep the data in memory only: all is gone when the server stops
     #[arg(long, conflicts_with = "data", help_heading = "Data")]
     pub in_memory: bool,
+    /// Keep the data in a PostgreSQL cluster, which any number of servers may share: postgres://user:password@host1,host2/database. Time is
+    /// then the cluster's. Parameters: sslmode=disable|prefer|require|verify-full, sslrootcert=FILE|system
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "SIDEREAL_STORE",
+        hide_env_values = true,
+        conflicts_with_all = ["data", "in_memory"],
+        help_heading = "Data"
+    )]
+    pub store: Option<String>,
 
     /// Port for HTTPS and HTTP, told apart by the first byte; 0 takes any that is free and prints it
     #[arg(long, default_value_t = 8081, help_heading = "Network")]
@@ -380,6 +391,7 @@ mod tests {
         assert_eq!(serve(&[]).port, 8081);
         assert!(Cli::try_parse_from(["sidereal", "--in-memory", "--data", "x"]).is_err());
         assert!(Cli::try_parse_from(["sidereal", "--tls-cert", "x"]).is_err());
+        assert!(Cli::try_parse_from(["sidereal", "--in-memory", "--store", "x"]).is_err());
     }
 
     #[test]

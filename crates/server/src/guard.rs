@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use storage::{Answer, Batch, Engine, Error, Family, Snapshot, Stats};
+use storage::{Answer, Batch, Engine, Error, Family, Pulse, Snapshot, Stats};
 use tokio::sync::watch;
 
 /// Passes everything on to the engine it guards.
@@ -30,6 +30,14 @@ impl Engine for Guarded {
 
     fn get(&self, family: Family, key: &[u8]) -> Answer<'_, Option<Bytes>> {
         self.engine.get(family, key)
+    }
+
+    fn latest(&self) -> Box<dyn Snapshot> {
+        self.engine.latest()
+    }
+
+    fn pulse(&self, family: Family, key: &[u8]) -> Option<Answer<'_, Pulse>> {
+        self.engine.pulse(family, key)
     }
 
     fn commit(&self, batch: Batch) -> Answer<'_, ()> {

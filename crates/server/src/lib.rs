@@ -36,13 +36,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use cosmos::FrontEnd;
 use db::Db;
-use model::clock::{Clock, SystemClock, VirtualClock};
+use model::clock::{Clock, StoreClock, SystemClock, VirtualClock};
 use storage::Engine;
 use storage::embedded::{self, Embedded};
 use storage::memory::Memory;
+use storage::postgres::{self, Postgres};
 use tokio::sync::watch;
 
 use certificate::Identity;
@@ -54,21 +55,36 @@ use listener::{Listener, Protocol, Sockets};
 pub async fn serve(config: &Serve, stop: watch::Receiver<bool>) -> Result<()> {
     let (keys, key_hint) = config.keys()?;
     let machine_clock = Arc::new(SystemClock::new());
-    let engine: Arc<dyn Engine> = match config.in_memory {
-        true => Arc::new(Memory::new()),
-        false => Arc::new(open(&config.data)?),
+    let (engine, data): (Arc<dyn Engine>, String) = match (&config.store, config.in_memory) {
+        (Some(url), _) => {
+            let store = open_store(url).await?;
+            let shown = store.shown();
+            (Arc::new(store), shown)
+        }
+        (None, true) => (Arc::new(Memory::new()), "in memory, gone when the server stops".into()),
+        (None, false) => {
+            let engine = open(&config.data)?;
+            let path = std::fs::canonicalize(&config.data).unwrap_or_else(|_| config.data.clone());
+            (Arc::new(engine), path.display().to_string())
+        }
     };
     let (guarded, failed) = Guarded::new(engine);
-    let clock: Arc<dyn Clock> = match config.clock {
-        ClockKind::System => machine_clock.clone(),
-        ClockKind::Virtual => Arc::new(VirtualClock::running()),
+    let clock: Arc<dyn Clock> = match (config.clock, &config.store) {
+        (ClockKind::System, None) => machine_clock.clone(),
+        (ClockKind::System, Some(_)) => Arc::new(StoreClock::new()),
+        (ClockKind::Virtual, None) => Arc::new(VirtualClock::running()),
+        (ClockKind::Virtual, Some(_)) => {
+            bail!("--clock virtual cannot be used with --store: time is the store's there")
+        }
     };
     let (throttle, partitions) = (config.throttle, config.partitions);
     let options = db::Options { throttle, partitions, layouts: Some(mongo::layout::compile) };
     let db = Db::open(Arc::new(guarded), clock, options).await?;
     let identity = match (&config.tls_cert, &config.tls_key) {
         (Some(chain), Some(key)) => Identity::load(chain, key)?,
-        _ if config.in_memory => Identity::in_memory(machine_clock.now())?,
+        _ if config.in_memory || config.store.is_some() => {
+            Identity::in_memory(machine_clock.now())?
+        }
         _ => Identity::kept(&config.data, machine_clock.now())?,
     };
     let options = cosmos::Options {
@@ -86,7 +102,7 @@ pub async fn serve(config: &Serve, stop: watch::Receiver<bool>) -> Result<()> {
     let mongo_listeners = bind_mongo(config, &sockets, &mongo).await?;
     let mongo_address = mongo_listeners.first().map(Listener::address).transpose()?;
     listeners.extend(mongo_listeners);
-    announce(config, &identity, &key_hint, (address, mongo_address));
+    announce((config, &data), &identity, &key_hint, (address, mongo_address));
 
     let purging = tokio::spawn(keep_purging(db.clone()));
     let serving = listeners.into_iter().map(|listener| {
@@ -110,6 +126,11 @@ pub async fn serve(config: &Serve, stop: watch::Receiver<bool>) -> Result<()> {
 /// Opens the store in `data`.
 pub fn open(data: &Path) -> Result<Embedded> {
     Ok(Embedded::open(data, embedded::Options::default())?)
+}
+
+/// Opens the store at a PostgreSQL address.
+pub async fn open_store(url: &str) -> Result<Postgres> {
+    Ok(Postgres::open(url, db::BUCKETS, postgres::Options::default()).await?)
 }
 
 /// Returns when the server is to stop, or the store has failed.
@@ -209,7 +230,7 @@ fn cannot_bind(address: SocketAddr, flag: &str, error: &std::io::Error) -> anyho
 
 /// Tells the user where the server is and how to use it.
 fn announce(
-    config: &Serve,
+    (config, data): (&Serve, &str),
     identity: &Identity,
     key_hint: &str,
     (address, mongo): (SocketAddr, Option<SocketAddr>),
@@ -224,14 +245,8 @@ fn announce(
         }
         (None, None) => "yours".to_owned(),
     };
-    let data = match config.in_memory {
-        true => "in memory, gone when the server stops".to_owned(),
-        false => std::fs::canonicalize(&config.data)
-            .unwrap_or_else(|_| config.data.clone())
-            .display()
-            .to_string(),
-    };
     let clock = match config.clock {
+        ClockKind::System if config.store.is_some() => "the store's",
         ClockKind::System => "the machine's",
         ClockKind::Virtual => "virtual (POST /_admin/clock moves it)",
     };
@@ -259,6 +274,9 @@ const THROTTLED_WAIT: Duration = Duration::from_millis(100);
 /// How long the purge waits after an error before it tries again.
 const ERROR_WAIT: Duration = Duration::from_secs(5);
 
+/// How often a server looks for what has expired of that which others have written.
+const SHARED_WAIT_SECS: u64 = 5;
+
 /// How often the clock is stored while requests come in, so that it does not go back after a crash (R13).
 const CLOCK_WAIT: Duration = Duration::from_secs(5);
 
@@ -279,6 +297,8 @@ pub async fn keep_purging(db: Db) {
             Ok(report) => {
                 let now = db.clock().now();
                 let secs = report.next_due.map_or(u64::MAX, |due| due.since(now).max(1));
+                // What other servers write, nobody tells this one.
+                let secs = if db.is_shared() { secs.min(SHARED_WAIT_SECS) } else { secs };
                 tokio::select! {
                     () = rest(&db, Duration::from_secs(secs)) => {}
                     () = db.purge_wanted(report.next_due) => {}

@@ -17,6 +17,7 @@ use bytes::Bytes;
 pub mod embedded;
 pub mod keycode;
 pub mod memory;
+pub mod postgres;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 #[cfg(test)]
@@ -53,8 +54,15 @@ impl Family {
 
 /// Ordered, durable bytes.
 pub trait Engine: Send + Sync {
-    /// The state as of the last commit that has returned, or a later one.
+    /// The state of some moment between this call and the first read: it has all commits that had returned before the call.
     fn snapshot(&self) -> Box<dyn Snapshot>;
+
+    /// Reads of which each sees a state of its own, not before the call. For one who commits with a check that fails if
+    /// anything was changed meanwhile: what he has read was then of one state after all. Cheaper than a snapshot where the
+    /// store is on another machine.
+    fn latest(&self) -> Box<dyn Snapshot> {
+        self.snapshot()
+    }
 
     /// The value at `key` as of the last commit that has returned, or a later one: a snapshot for a single look.
     fn get(&self, family: Family, key: &[u8]) -> Answer<'_, Option<Bytes>> {
@@ -62,10 +70,18 @@ pub trait Engine: Send + Sync {
         Box::pin(async move { snapshot.get(family, &key).await })
     }
 
+    /// Where several processes may use the store: the value at `key` and the store's own time, both of a moment after the call. `None` where this
+    /// process is the only one, and its own clock as good as any.
+    fn pulse(&self, family: Family, key: &[u8]) -> Option<Answer<'_, Pulse>> {
+        let (_, _) = (family, key);
+        None
+    }
+
     /// Applies the writes if every check holds. Durable when it returns; visible to snapshots taken after
     /// it returns, and to none before it is durable.
     ///
-    /// The work goes on to its end even if the future is dropped.
+    /// The work goes on to its end even if the future is dropped. Once polled, it is ahead of every commit that is made later and has
+    /// its first check on the same key.
     fn commit(&self, batch: Batch) -> Answer<'_, ()>;
 
     /// A hint that nothing in `family` between `prefix` and `key` will be read again, for engines that can drop dead
@@ -84,6 +100,17 @@ pub trait Snapshot: Send + Sync {
     /// The value at `key`.
     fn get(&self, family: Family, key: &[u8]) -> Answer<'_, Option<Bytes>>;
 
+    /// The values at several keys, in their order.
+    fn get_many(&self, family: Family, keys: Vec<Bytes>) -> Answer<'_, Vec<Option<Bytes>>> {
+        Box::pin(async move {
+            let mut values = Vec::with_capacity(keys.len());
+            for key in &keys {
+                values.push(self.get(family, key).await?);
+            }
+            Ok(values)
+        })
+    }
+
     /// Up to `limit` pairs within `range` (start included, end not), in the given direction. Fewer than `limit` means
     /// that the range ends there.
     fn scan(
@@ -93,6 +120,15 @@ pub trait Snapshot: Send + Sync {
         direction: Direction,
         limit: usize,
     ) -> Answer<'_, Vec<Pair>>;
+}
+
+/// A sign of life of a store that several processes share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pulse {
+    /// The value that was asked for.
+    pub value: Option<Bytes>,
+    /// The store's time, in whole seconds since 1970.
+    pub now_secs: u64,
 }
 
 /// The longest key, in bytes. The shortest has one.
@@ -208,6 +244,12 @@ pub enum Error {
     /// A write or sync failed, so the state of the disk is unknown: the engine refuses all further work.
     #[error("the store has failed and stopped: {0}")]
     Failed(String),
+    /// The store cannot be reached for now. Nothing was written; later it may work.
+    #[error("the store cannot be reached: {0}")]
+    Unavailable(String),
+    /// The store was lost while it was committing, and does not say what became of it: the batch was applied as a whole or not at all.
+    #[error("the store was lost during a commit, which was made or not: {0}")]
+    Unknown(String),
     /// The engine was closed.
     #[error("the store is closed")]
     Closed,
@@ -219,6 +261,6 @@ pub enum Error {
 impl Error {
     /// Whether doing the whole operation again may succeed.
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Self::Conflict)
+        matches!(self, Self::Conflict | Self::Unavailable(_))
     }
 }

@@ -2,7 +2,11 @@
 //!
 //! - [`Mirror`] runs two engines side by side and panics when they disagree.
 //! - [`Trace`] writes down every batch.
+//! - [`Shared`] lets several databases use one engine, as servers on one store do.
+//! - [`postgres`] starts a PostgreSQL server for as long as the tests run.
 //! - [`Forgetful`] keeps apart what is in memory and what was synced, and can be stopped at any sync.
+
+pub mod postgres;
 
 use std::fmt::Write as _;
 use std::future::ready;
@@ -16,7 +20,7 @@ use bytes::Bytes;
 
 use crate::memory::Memory;
 use crate::{
-    Answer, Batch, Direction, Engine, Error, Family, Pair, Result, Snapshot, Stats, Write,
+    Answer, Batch, Direction, Engine, Error, Family, Pair, Pulse, Result, Snapshot, Stats, Write,
 };
 
 /// Runs a future to its end on this thread. Engine calls need no runtime.
@@ -27,7 +31,8 @@ pub fn block_on<T>(future: impl Future<Output = T>) -> T {
             self.0.unpark();
         }
     }
-    let mut future = pin!(future);
+    // On a thread of a runtime nobody would wake one that has used up its turn.
+    let mut future = pin!(tokio::task::unconstrained(future));
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     loop {
         match future.as_mut().poll(&mut Context::from_waker(&waker)) {
@@ -192,6 +197,49 @@ pub fn describe(batch: &Batch) -> String {
         line(verb, write.family, &write.key, write.value.as_ref());
     }
     lines
+}
+
+/// An engine as one of several servers sees it, with a time of the store's own.
+pub struct Shared {
+    engine: Arc<dyn Engine>,
+    now_secs: Arc<dyn Fn() -> u64 + Send + Sync>,
+}
+
+impl Shared {
+    /// The same content for whoever has the same `engine`.
+    pub fn new(engine: Arc<dyn Engine>, now_secs: Arc<dyn Fn() -> u64 + Send + Sync>) -> Self {
+        Self { engine, now_secs }
+    }
+}
+
+impl Engine for Shared {
+    fn snapshot(&self) -> Box<dyn Snapshot> {
+        self.engine.snapshot()
+    }
+
+    fn pulse(&self, family: Family, key: &[u8]) -> Option<Answer<'_, Pulse>> {
+        let value = self.engine.get(family, key);
+        Some(Box::pin(
+            async move { Ok(Pulse { value: value.await?, now_secs: (self.now_secs)() }) },
+        ))
+    }
+
+    fn commit(&self, batch: Batch) -> Answer<'_, ()> {
+        self.engine.commit(batch)
+    }
+
+    fn reclaim_below(&self, family: Family, prefix: &[u8], key: &[u8]) {
+        self.engine.reclaim_below(family, prefix, key);
+    }
+
+    fn stats(&self) -> Stats {
+        self.engine.stats()
+    }
+
+    /// The others go on.
+    fn close(&self) -> Answer<'_, ()> {
+        Box::pin(ready(Ok(())))
+    }
 }
 
 /// What a disk has of a batch whose sync failed. Nobody can know, so a test tries both.

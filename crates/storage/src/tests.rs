@@ -2,5 +2,6 @@
 
 mod crash;
 mod open;
+mod postgres;
 mod random;
 mod scripts;

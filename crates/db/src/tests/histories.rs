@@ -78,12 +78,12 @@ impl Model {
 
 #[test]
 fn ttl_r01_to_r24_random_histories_on_memory() {
-    run_seeds(200, || Arc::new(Memory::new()), Options::default(), false);
+    run_seeds((200, 1), || Arc::new(Memory::new()), Options::default(), false);
 }
 
 #[test]
 fn ttl_r30_random_histories_of_items_that_carry_their_time() {
-    run_seeds(60, || Arc::new(Memory::new()), Options::default(), true);
+    run_seeds((60, 1), || Arc::new(Memory::new()), Options::default(), true);
 }
 
 #[test]
@@ -96,37 +96,72 @@ fn ttl_r01_to_r24_random_histories_on_both_engines() {
         let embedded = Embedded::open(path, embedded::Options::default()).unwrap();
         Arc::new(Mirror::new(Arc::new(Memory::new()), Arc::new(embedded)))
     };
-    run_seeds(4, engine, Options::default(), false);
+    run_seeds((4, 1), engine, Options::default(), false);
+}
+
+/// Each step, and each look at what there is, is by any of three servers.
+#[test]
+fn ttl_r01_to_r24_random_histories_of_servers_on_one_store() {
+    run_seeds((60, 3), || Arc::new(Memory::new()), Options::default(), false);
+}
+
+#[test]
+fn ttl_r01_to_r24_random_histories_on_postgres() {
+    let Some(url) = storage::testing::postgres::database() else { return };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let mut engine = || -> Arc<dyn Engine> {
+        storage::testing::postgres::sql(
+            &url,
+            "DROP TABLE IF EXISTS sidereal_kv, sidereal_writer, sidereal_store",
+        );
+        let options = storage::postgres::Options { writers: 2, readers: 2, snapshots_max: 32 };
+        let opened = storage::postgres::Postgres::open(&url, crate::BUCKETS, options);
+        Arc::new(runtime.block_on(opened).unwrap())
+    };
+    run_seeds((1, 3), &mut engine, Options::default(), false);
+    let mirror = || -> Arc<dyn Engine> { Arc::new(Mirror::new(Arc::new(Memory::new()), engine())) };
+    run_seeds((1, 1), mirror, Options::default(), false);
 }
 
 #[test]
 fn ttl_r20_random_histories_under_throttling() {
     let options = Options { throttle: true, ..Options::default() };
-    run_seeds(50, || Arc::new(Memory::new()), options, false);
+    run_seeds((50, 1), || Arc::new(Memory::new()), options, false);
 }
 
+/// So many histories, of so many servers on one store.
 fn run_seeds(
-    count: u64,
+    (count, servers): (u64, usize),
     mut engine: impl FnMut() -> Arc<dyn Engine>,
     options: Options,
     dated: bool,
 ) {
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     for seed in seeds(count) {
-        runtime.block_on(run_history(seed, engine(), options, dated));
+        runtime.block_on(run_history((seed, servers), engine(), options, dated));
     }
 }
 
-async fn run_history(seed: u64, engine: Arc<dyn Engine>, options: Options, dated: bool) {
+async fn run_history(
+    (seed, servers): (u64, usize),
+    engine: Arc<dyn Engine>,
+    options: Options,
+    dated: bool,
+) {
     let mut random = fastrand::Rng::with_seed(seed);
     let partitions = Some(random.u32(1..4));
     let options = Options { partitions, ..options };
-    let mut world = World::new(engine, options).await;
+    let mut world = match servers {
+        1 => World::new(engine, options).await,
+        _ => World::shared(engine, servers, options).await,
+    };
     let mut model = Model { dated, ..Model::default() };
     world.db.create_container("d", &model.definition(None), None).await.unwrap();
     let mut log = Vec::new();
     for _ in 0..STEPS {
+        world.change_server(&mut random).await;
         log.push(step(&mut random, &mut world, &mut model).await);
+        world.change_server(&mut random).await;
         if let Err(difference) = compare(&world, &model).await {
             panic!("{difference}\nseed {seed}, after\n  {}", log.join("\n  "));
         }
@@ -148,7 +183,7 @@ async fn step(random: &mut fastrand::Rng, world: &mut World, model: &mut Model) 
         20 => {
             let partitions = world.container().partitions.clone();
             let number = random.choice(&partitions.all).unwrap().id.partition;
-            if partitions.all.len() < 6 {
+            if partitions.all.len() < 6 && !world.db.is_shared() {
                 world.db.split("d", "c", number).await.unwrap();
             }
             format!("split {number}")

@@ -10,7 +10,8 @@ use bytes::Bytes;
 
 use crate::embedded::{Embedded, Options};
 use crate::memory::Memory;
-use crate::testing::{Mirror, block_on, random_seed};
+use crate::testing::{self, Mirror, block_on, random_seed};
+use crate::tests::postgres::open as open_postgres;
 use crate::{Batch, Direction, Engine, Error, Family, Pair, Snapshot};
 
 /// What a store must hold.
@@ -22,18 +23,25 @@ struct Run {
     /// Open snapshots, and what each must hold.
     snapshots: Vec<(Box<dyn Snapshot>, Model)>,
     seed: u64,
+    /// Whether some keys are of thousands of bytes.
+    keys_long: bool,
 }
 
 impl Run {
     fn new(seed: u64) -> Self {
         let random = fastrand::Rng::with_seed(seed);
-        Self { random, model: Model::new(), snapshots: Vec::new(), seed }
+        Self { random, model: Model::new(), snapshots: Vec::new(), seed, keys_long: false }
     }
 
     fn step(&mut self, engine: &dyn Engine) {
         match self.random.u8(..10) {
             0..5 => self.commit(engine),
-            5 => self.snapshots.push((engine.snapshot(), self.model.clone())),
+            5 => {
+                let snapshot = engine.snapshot();
+                // The first read says which state it is of.
+                block_on(snapshot.get(Family::Item, b"any")).unwrap();
+                self.snapshots.push((snapshot, self.model.clone()));
+            }
             6 if !self.snapshots.is_empty() => {
                 let i = self.random.usize(..self.snapshots.len());
                 drop(self.snapshots.swap_remove(i));
@@ -114,10 +122,24 @@ impl Run {
         Family::ALL[self.random.usize(..Family::ALL.len())]
     }
 
+    /// An engine that holds what the store must hold.
+    fn memory(&self) -> Memory {
+        let mut batch = Batch::default();
+        for ((family, key), value) in &self.model {
+            batch.put(*family, key.clone(), value.clone());
+        }
+        let memory = Memory::new();
+        block_on(memory.commit(batch)).unwrap();
+        memory
+    }
+
     /// From few keys, so that histories meet.
     fn key(&mut self) -> Bytes {
         let length = self.random.usize(1..4);
-        (0..length).map(|_| [0, b'a', b'b', 0xFF][self.random.usize(..4)]).collect()
+        let stem =
+            if self.keys_long { [0, 0, 1_897, 1_898, 3_000][self.random.usize(..5)] } else { 0 };
+        let stem = std::iter::repeat_n(b'a', stem);
+        stem.chain((0..length).map(|_| [0, b'a', b'b', 0xFF][self.random.usize(..4)])).collect()
     }
 
     fn value(&mut self) -> Bytes {
@@ -170,6 +192,23 @@ fn embedded_is_like_a_map_across_restarts() {
                 block_on(engine.close()).unwrap();
             }
         }
+    }
+}
+
+/// Keys that are too long for a btree, of a few beginnings, so that they lie close together.
+#[test]
+fn postgres_is_like_a_map() {
+    let Some(url) = testing::postgres::database() else { return };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let mut run = Run::new(random_seed());
+    run.keys_long = true;
+    let mut more = for_a_while();
+    while more() {
+        let engine = runtime.block_on(open_postgres(&url)).unwrap();
+        let engine = Mirror::new(Arc::new(run.memory()), Arc::new(engine));
+        (0..200).for_each(|_| run.step(&engine));
+        run.snapshots.clear();
+        block_on(engine.close()).unwrap();
     }
 }
 

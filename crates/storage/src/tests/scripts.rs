@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt::Write as _;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use tempfile::TempDir;
@@ -12,7 +12,8 @@ use tempfile::TempDir;
 use crate::embedded::{Embedded, Options};
 use crate::keycode::prefix_end;
 use crate::memory::Memory;
-use crate::testing::{Forgetful, Mirror, Trace, block_on};
+use crate::testing::{self, Forgetful, Mirror, Trace, block_on};
+use crate::tests::postgres::open as open_postgres;
 use crate::{Batch, Direction, Engine, Family, Snapshot};
 
 #[derive(goldenscript::Command)]
@@ -196,7 +197,10 @@ impl goldenscript::Runner for Runner {
                 }
             }
             Command::Snapshot(name) => {
-                self.snapshots.insert(name.clone(), self.engine().snapshot());
+                let snapshot = self.engine().snapshot();
+                // The first read says which state it is of.
+                block_on(snapshot.get(Family::Item, b"any"))?;
+                self.snapshots.insert(name.clone(), snapshot);
             }
             Command::Release(name) => drop(self.snapshots.remove(name)),
             Command::Big { family, key, bytes } => {
@@ -240,6 +244,17 @@ fn embedded(path: &Path) -> Arc<dyn Engine> {
     Arc::new(Embedded::open(path, Options::default()).unwrap())
 }
 
+/// A directory stands for a database: the address is in it.
+fn postgres(path: &Path) -> Arc<dyn Engine> {
+    static RUNTIME: OnceLock<tokio::runtime::Runtime> = OnceLock::new();
+    let file = path.join("address");
+    let url = std::fs::read_to_string(&file).ok().or_else(testing::postgres::database);
+    let url = url.expect("whoever runs the scripts has looked whether there is one");
+    std::fs::write(file, &url).unwrap();
+    let runtime = RUNTIME.get_or_init(|| tokio::runtime::Runtime::new().unwrap());
+    Arc::new(runtime.block_on(open_postgres(&url)).unwrap())
+}
+
 fn mirror(path: &Path) -> Arc<dyn Engine> {
     Arc::new(Mirror::new(memory(path), embedded(path)))
 }
@@ -269,6 +284,13 @@ fn scripts_on_forgetful() {
 #[test]
 fn scripts_on_embedded() {
     run(embedded, true);
+}
+
+#[test]
+fn scripts_on_postgres() {
+    if testing::postgres::database().is_some() {
+        run(postgres, true);
+    }
 }
 
 #[test]

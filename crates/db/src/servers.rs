@@ -1,0 +1,247 @@
+//! Several servers on one store.
+//!
+//! Each server has the catalog in memory and a writer for each partition, as if it were alone. What makes them one database:
+//!
+//! - **Every request asks the store first** ([`Db::refresh`]): one small read, shared by all requests that come at the same time, gives the
+//!   number of the catalog's last change and the store's time. If the catalog has changed, it is read again before the request goes
+//!   on. So a change that one server has acknowledged is obeyed by every server from the next request on.
+//! - **`now` is the store's time** as last heard ([`model::clock::StoreClock`]), never a server's: servers whose clocks differ agree on what has expired.
+//! - **A round checks the partition's head, and its epoch.** A commit of another server changes the head; a changed rule changes the epoch; either makes
+//!   the round fail as a whole, and its writes are decided again on what there is.
+//! - **A default ttl is changed in two steps.** First the change is announced in the row that every request reads: from then on all servers wait
+//!   for it. Then the time is taken, at which the old rule ends, and the new rule is written. So nobody can have seen an item expire by the
+//!   old rule that lives on by the new (R13). A server that dies between the two is not waited for longer than [`PENDING_SECS_MAX`].
+//! - **The purge of a partition is leased** to one server at a time ([`Db::lease`]). Two would be harmless, because rounds check the head.
+//!
+//! On a store of its own a server does none of this: there is no pulse ([`storage::Engine::pulse`]), and a request begins with what it has.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use model::clock::Timestamp;
+use storage::{Batch, Family};
+use tokio::sync::{MutexGuard, oneshot};
+
+use crate::catalog::Numbers;
+use crate::keys::{Key, Meta};
+use crate::partition::{Head, Partition};
+use crate::writer::Op;
+use crate::{Db, Error, Result};
+
+/// How long an announced change is waited for.
+const PENDING_SECS_MAX: u64 = 10;
+
+/// Between two looks at whether it has come.
+const PENDING_WAIT: Duration = Duration::from_millis(3);
+
+/// How long a server may purge a partition before another may.
+const LEASE_SECS: u64 = 15;
+
+/// A database as its writers know it: they must not keep it alive.
+#[derive(Clone)]
+pub(crate) struct WeakDb {
+    db: Db,
+    catalog: std::sync::Weak<arc_swap::ArcSwap<crate::catalog::Catalog>>,
+}
+
+impl WeakDb {
+    /// The database, while somebody has it.
+    fn upgrade(&self) -> Option<Db> {
+        let catalog = self.catalog.upgrade()?;
+        Some(Db { catalog, ..self.db.clone() })
+    }
+
+    /// The number of this server.
+    pub fn server(&self) -> u64 {
+        self.db.server
+    }
+
+    /// Catches up with the catalog, for a writer. One that is being changed by this very server is left alone: its change may be waiting for the
+    /// writer, and has caught up itself.
+    pub async fn refresh(&self) -> Result<()> {
+        let Some(db) = self.upgrade() else { return Ok(()) };
+        db.settled().await?;
+        match db.catalog_lock.try_lock() {
+            Ok(guard) => db.catch_up(&guard).await,
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+impl Db {
+    /// Whether other servers may use the store.
+    pub fn is_shared(&self) -> bool {
+        self.shared
+    }
+
+    pub(crate) fn downgrade(&self) -> Option<WeakDb> {
+        let catalog = Arc::downgrade(&self.catalog);
+        let nothing = crate::catalog::Catalog::default();
+        let catalog_of_none = Arc::new(arc_swap::ArcSwap::from_pointee(nothing));
+        let alone = Db { catalog: catalog_of_none, ..self.clone() };
+        self.shared.then_some(WeakDb { db: alone, catalog })
+    }
+
+    /// Has this server know all that any server has acknowledged, and the store's time. To be called at the beginning of every request where
+    /// [`Db::is_shared`].
+    pub async fn refresh(&self) -> Result<()> {
+        if !self.shared {
+            return Ok(());
+        }
+        if self.settled().await? == self.catalog.load().numbers {
+            return Ok(());
+        }
+        let guard = self.catalog_lock.lock().await;
+        self.catch_up(&guard).await
+    }
+
+    /// The numbers in the store, and the store's time.
+    pub(crate) async fn pulse(&self) -> Result<Numbers> {
+        let key = Key::Meta(Meta::Numbers).encode();
+        let pulse = self.engine.pulse(Family::Catalog, &key).ok_or(Error::Stopping)?.await?;
+        self.clock.raise_to(Timestamp(pulse.now_secs));
+        let missing = || storage::Error::Corrupt("the catalog's numbers are missing".into());
+        Ok(Numbers::decode(&pulse.value.ok_or_else(missing)?)?)
+    }
+
+    /// The same, when no change is announced any more.
+    async fn settled(&self) -> Result<Numbers> {
+        loop {
+            let numbers = self.pulse().await?;
+            match numbers.pending {
+                0 => return Ok(numbers),
+                since if self.now().since(Timestamp(since)) > PENDING_SECS_MAX => {
+                    self.withdraw(numbers).await;
+                }
+                _ => tokio::time::sleep(PENDING_WAIT).await,
+            }
+        }
+    }
+
+    /// Takes back the announcement of a change that did not come. If it has come after all, or somebody was faster, nothing happens.
+    pub(crate) async fn withdraw(&self, announced: Numbers) {
+        let key = Key::Meta(Meta::Numbers).encode();
+        let without = Numbers { pending: 0, lsn: announced.lsn + 1, ..announced };
+        let mut batch = Batch::default();
+        batch.check(Family::Catalog, key.clone(), Some(announced.encode().into()));
+        batch.put(Family::Catalog, key, without.encode());
+        // Whoever waits will try it again.
+        drop(self.engine.commit(batch).await);
+    }
+
+    /// Reads the catalog again if it is not the store's. The lock keeps our own changes away meanwhile.
+    pub(crate) async fn catch_up(&self, _guard: &MutexGuard<'_, ()>) -> Result<()> {
+        if self.settled().await? == self.catalog.load().numbers {
+            return Ok(());
+        }
+        let old = self.catalog.load_full();
+        let snapshot = self.engine.snapshot();
+        let new = Arc::new(self.load_catalog(&*snapshot, &old).await?);
+        if new.numbers.pending > 0 {
+            // Announced since: what it ends is still in force. The next request waits.
+            let numbers = Numbers { pending: 0, lsn: 0, ..new.numbers };
+            let unfinished = crate::catalog::Catalog { numbers, ..(*new).clone() };
+            self.catalog.store(Arc::new(unfinished));
+        } else {
+            self.catalog.store(new.clone());
+        }
+        for (number, offer) in &new.offers {
+            if old.offers.get(number).is_none_or(|before| before.etag != offer.etag) {
+                self.apply_offer(offer);
+            }
+        }
+        let kept: Vec<_> =
+            new.containers().flat_map(|container| &container.partitions.all).collect();
+        for partition in old.containers().flat_map(|container| &container.partitions.all) {
+            if !kept.iter().any(|kept| Arc::ptr_eq(kept, partition)) {
+                self.close_writer(partition.clone());
+            }
+        }
+        self.alarm.wake();
+        Ok(())
+    }
+
+    /// Stops the writer of a partition that another server has removed. What waits for it is refused.
+    fn close_writer(&self, partition: Arc<Partition>) {
+        self.tasks.spawn(async move {
+            let (reply, closed) = oneshot::channel();
+            // A writer that is already closed needs no closing.
+            if partition.submit_later(Op::Close(reply)).await.is_ok() {
+                drop(closed.await);
+            }
+        });
+    }
+
+    /// Takes the heads that other servers have made, for requests that go by them.
+    pub(crate) async fn look_at_heads(
+        &self,
+        partitions: impl Iterator<Item = Arc<Partition>>,
+    ) -> Result<()> {
+        if !self.shared {
+            return Ok(());
+        }
+        let partitions: Vec<_> = partitions.collect();
+        let key = |partition: &Arc<Partition>| Key::Head(partition.id).encode();
+        let keys = partitions.iter().map(key).collect();
+        let heads = self.engine.latest();
+        for (partition, head) in partitions.iter().zip(heads.get_many(Family::Catalog, keys).await?)
+        {
+            if let Some(head) = head {
+                partition.take_head(Head::decode(&head)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether this server may purge a partition: it holds the lease, or could take it.
+    pub(crate) async fn lease(&self, partition: &Partition) -> Result<bool> {
+        if !self.shared {
+            return Ok(true);
+        }
+        let (key, now) = (Key::Lease(partition.id).encode(), self.now());
+        let row = self.engine.get(Family::Catalog, &key).await?;
+        let held = row.as_deref().and_then(Lease::decode);
+        let held = held.unwrap_or_default();
+        if held.until > now.0 && held.server != self.server {
+            return Ok(false);
+        }
+        // Renewed in good time, not with every round.
+        if held.server == self.server && held.until > now.0 + LEASE_SECS / 2 {
+            return Ok(true);
+        }
+        let lease = Lease { server: self.server, epoch: held.epoch + 1, until: now.0 + LEASE_SECS };
+        let mut batch = Batch::default();
+        batch.check(Family::Catalog, key.clone(), row);
+        batch.put(Family::Catalog, key, lease.encode());
+        match self.engine.commit(batch).await {
+            Ok(()) => Ok(true),
+            Err(storage::Error::Conflict) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Who may purge a partition.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Lease {
+    server: u64,
+    /// Counts how often it was taken or renewed.
+    epoch: u64,
+    until: u64,
+}
+
+impl Lease {
+    fn encode(&self) -> Bytes {
+        let fields = [self.server, self.epoch, self.until];
+        fields.iter().flat_map(|field| field.to_le_bytes()).collect::<Vec<_>>().into()
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let field = |i: usize| {
+            let bytes = bytes.get(i * 8..i * 8 + 8)?;
+            Some(u64::from_le_bytes(bytes.try_into().ok()?))
+        };
+        Some(Self { server: field(0)?, epoch: field(1)?, until: field(2)? })
+    }
+}

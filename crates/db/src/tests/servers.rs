@@ -1,0 +1,241 @@
+//! Several servers on one store: what one has acknowledged, the next request to any other obeys.
+
+use std::sync::Arc;
+
+use model::resource::SessionToken;
+use serde_json::json;
+use storage::memory::Memory;
+
+use super::{World, key, server};
+use crate::items::{ReadOptions, Scope, Verb, Write};
+use crate::{ChangesMode, ChangesRequest, Container, Db, Error, Options, Written};
+
+async fn world() -> World {
+    let options = Options { partitions: Some(2), ..Options::default() };
+    let world = World::shared(Arc::new(Memory::new()), 2, options).await;
+    world.db.create_container("d", &definition(None), None).await.unwrap();
+    world
+}
+
+fn definition(default: Option<i64>) -> serde_json::Value {
+    json!({"id": "c", "partitionKey": {"paths": ["/id"]}, "defaultTtl": default})
+}
+
+/// A request: to whatever is known after asking the store.
+async fn container(db: &Db) -> crate::Result<Arc<Container>> {
+    db.refresh().await?;
+    db.container("d", "c")
+}
+
+async fn write(
+    db: &Db,
+    verb: Verb,
+    id: &str,
+    n: u64,
+    etag: Option<String>,
+) -> crate::Result<Written> {
+    let container = container(db).await?;
+    let write = Write {
+        verb,
+        partition_key: Some(key(id)),
+        body: json!({"id": id, "n": n}).to_string().into(),
+        if_match: etag,
+        if_none_match: None,
+    };
+    db.write(&container, write).await.result
+}
+
+async fn read(db: &Db, id: &str) -> crate::Result<serde_json::Value> {
+    let container = container(db).await?;
+    let item = db.read(&container, &key(id), id, ReadOptions::default()).await.result?;
+    Ok(serde_json::from_slice(&item.body).unwrap())
+}
+
+#[tokio::test]
+async fn definitions_are_known_to_all_from_the_next_request_on() {
+    let world = world().await;
+    let (a, b) = (&world.db, &world.others[0]);
+    write(a, Verb::Create, "x", 1, None).await.unwrap();
+    assert_eq!(read(b, "x").await.unwrap()["n"], 1);
+    assert!(matches!(write(b, Verb::Create, "x", 2, None).await, Err(Error::Exists)));
+    write(b, Verb::Replace("x".into()), "x", 3, None).await.unwrap();
+    assert_eq!(read(a, "x").await.unwrap()["n"], 3);
+
+    container(b).await.unwrap();
+    b.delete_container("d", "c", None).await.unwrap();
+    assert!(matches!(container(a).await, Err(Error::NotFound)));
+    a.create_container("d", &definition(None), None).await.unwrap();
+    assert!(matches!(read(b, "x").await, Err(Error::NotFound)));
+    write(b, Verb::Create, "x", 4, None).await.unwrap();
+    assert_eq!(read(a, "x").await.unwrap()["n"], 4);
+}
+
+#[tokio::test]
+async fn ttl_r15_a_default_counts_for_all_from_the_next_request_on() {
+    let world = world().await;
+    let (a, b) = (&world.db, &world.others[0]);
+    write(a, Verb::Create, "x", 1, None).await.unwrap();
+    write(a, Verb::Create, "y", 1, None).await.unwrap();
+    read(b, "x").await.unwrap();
+    world.clock.advance(10);
+    a.refresh().await.unwrap();
+    a.replace_container("d", "c", &definition(Some(10)), None).await.unwrap();
+    assert!(matches!(read(b, "x").await, Err(Error::NotFound)));
+    // Its name is free (R09), and it stays dead when the rule goes (R13).
+    assert!(write(b, Verb::Upsert, "x", 2, None).await.unwrap().created);
+    b.replace_container("d", "c", &definition(None), None).await.unwrap();
+    assert!(matches!(read(a, "y").await, Err(Error::NotFound)));
+    assert!(matches!(
+        write(a, Verb::Replace("y".into()), "y", 2, None).await,
+        Err(Error::NotFound)
+    ));
+}
+
+/// A write that was queued under the old rule is decided again under the new: it cannot revive what has died by it.
+#[tokio::test]
+async fn ttl_r13_a_round_of_an_old_rule_is_not_committed() {
+    let world = world().await;
+    let (a, b) = (&world.db, &world.others[0]);
+    write(a, Verb::Create, "x", 1, None).await.unwrap();
+    world.clock.advance(10);
+    // b knows the time and the old rule, and a changes it before b has written.
+    let known = container(b).await.unwrap();
+    a.refresh().await.unwrap();
+    a.replace_container("d", "c", &definition(Some(5)), None).await.unwrap();
+    let late = Write {
+        verb: Verb::Replace("x".into()),
+        partition_key: Some(key("x")),
+        body: json!({"id": "x", "n": 2}).to_string().into(),
+        if_match: None,
+        if_none_match: None,
+    };
+    assert!(matches!(b.write(&known, late).await.result, Err(Error::NotFound)));
+    assert!(matches!(read(a, "x").await, Err(Error::NotFound)));
+}
+
+/// A server that dies after it has announced a change holds the others up for a while, not for ever.
+#[tokio::test]
+async fn an_announced_change_that_never_comes_is_withdrawn() {
+    let world = world().await;
+    let (a, b) = (&world.db, &world.others[0]);
+    a.pulse().await.unwrap();
+    let numbers = a.catalog.load().numbers;
+    let row = crate::keys::Key::Meta(crate::keys::Meta::Numbers);
+    let announced = crate::catalog::Numbers { pending: a.now().0, ..numbers };
+    let mut batch = storage::Batch::default();
+    batch.put(row.family(), row.encode(), announced.encode());
+    world.engine.commit(batch).await.unwrap();
+
+    let waiting = read(b, "x");
+    tokio::pin!(waiting);
+    tokio::select! {
+        _ = &mut waiting => panic!("it must wait"),
+        () = tokio::time::sleep(std::time::Duration::from_millis(20)) => {}
+    }
+    world.clock.advance(11);
+    assert!(matches!(waiting.await, Err(Error::NotFound)));
+    a.refresh().await.unwrap();
+    a.replace_container("d", "c", &definition(Some(5)), None).await.unwrap();
+}
+
+#[tokio::test]
+async fn sessions_and_feeds_hold_across_servers() {
+    let world = world().await;
+    let (a, b) = (&world.db, &world.others[0]);
+    container(b).await.unwrap();
+    for n in 0..5 {
+        write(a, Verb::Upsert, "x", n, None).await.unwrap();
+    }
+    let on_a = container(a).await.unwrap();
+    let token: SessionToken = on_a.partition_of(&key("x")).session();
+    let on_b = container(b).await.unwrap();
+    let options = ReadOptions { session: &[token] };
+    let reply = b.read(&on_b, &key("x"), "x", options).await;
+    assert!(reply.result.is_ok());
+    assert!(reply.session.unwrap().lsn <= token.lsn);
+    let from = (ChangesMode::Latest, &ChangesRequest::Beginning);
+    let changes = b.changes(&on_b, &Scope::Container, from, 10).await.result.unwrap();
+    assert_eq!(changes.rows.len(), 1);
+    let now = (ChangesMode::Latest, &ChangesRequest::Now);
+    assert!(b.changes(&on_b, &Scope::Container, now, 10).await.result.unwrap().rows.is_empty());
+}
+
+/// Only one server purges a partition at a time; when it is gone, another takes over.
+#[tokio::test]
+async fn the_purge_is_leased() {
+    let mut world = world().await;
+    let (a, b) = (world.db.clone(), world.others[0].clone());
+    a.replace_container("d", "c", &definition(Some(5)), None).await.unwrap();
+    write(&a, Verb::Create, "x", 1, None).await.unwrap();
+    world.clock.advance(10);
+    assert_eq!(a.purge().await.unwrap().purged, 1);
+    write(&a, Verb::Create, "x", 1, None).await.unwrap();
+    world.clock.advance(5);
+    assert_eq!(b.purge().await.unwrap().purged, 0, "a holds the lease");
+    world.clock.advance(15);
+    assert_eq!(b.purge().await.unwrap().purged, 1, "a has not renewed it");
+    world.db = server(&world.engine, world.options).await;
+    assert_eq!(world.db.container("d", "c").unwrap().usage(), (0, 0));
+}
+
+/// Many clients of two servers count up the same items: nothing is lost, nothing counted twice, and each name is created once.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_servers_at_once_lose_nothing() {
+    count_up(Arc::new(Memory::new()), 60).await;
+}
+
+#[test]
+fn two_servers_at_once_lose_nothing_on_postgres() {
+    let Some(url) = storage::testing::postgres::database() else { return };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let options = storage::postgres::Options { writers: 2, readers: 2, snapshots_max: 8 };
+        let open = || storage::postgres::Postgres::open(&url, crate::BUCKETS, options);
+        count_up(Arc::new(open().await.unwrap()), 20).await;
+    });
+}
+
+async fn count_up(engine: Arc<dyn storage::Engine>, times: u64) {
+    let options = Options { partitions: Some(2), ..Options::default() };
+    let world = World::shared(engine, 2, options).await;
+    world.db.create_container("d", &definition(None), None).await.unwrap();
+    let mut clients = Vec::new();
+    for client in 0..8_u64 {
+        let db = if client % 2 == 0 { world.db.clone() } else { world.others[0].clone() };
+        clients.push(tokio::spawn(async move {
+            let (mut counted, mut created) = (0, 0);
+            while counted < times {
+                let id = ["x", "y", "z"][(counted + client) as usize % 3];
+                let (verb, n, etag) = match read(&db, id).await {
+                    Ok(item) => {
+                        let etag = item["_etag"].as_str().unwrap().to_owned();
+                        (Verb::Replace(id.into()), item["n"].as_u64().unwrap() + 1, Some(etag))
+                    }
+                    Err(Error::NotFound) => (Verb::Create, 1, None),
+                    Err(error) => panic!("{error}"),
+                };
+                match write(&db, verb, id, n, etag).await {
+                    Ok(written) => {
+                        counted += 1;
+                        created += u64::from(written.created);
+                    }
+                    Err(Error::PreconditionFailed | Error::Exists | Error::Contention) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            created
+        }));
+    }
+    let mut created = 0;
+    for client in clients {
+        created += client.await.unwrap();
+    }
+    assert_eq!(created, 3);
+    let mut sum = 0;
+    for id in ["x", "y", "z"] {
+        sum += read(&world.others[0], id).await.unwrap()["n"].as_u64().unwrap();
+    }
+    assert_eq!(sum, 8 * times);
+    let report = crate::check::run(&*world.engine, None, &mut |_, _| {}).await.unwrap();
+    assert_eq!(report.problems, Vec::<String>::new());
+}

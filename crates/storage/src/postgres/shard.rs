@@ -1,0 +1,273 @@
+//! One store: its address, its tables, and sessions with the node of it that takes writes.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, Row, Statement};
+
+use super::address::{Address, Unreachable, reason};
+use crate::{Error, Result};
+
+/// The version of the tables.
+const FORMAT: i64 = 1;
+
+/// How long a call waits for a store that cannot be reached before it says so.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long a read may take before its connection is given up.
+pub(super) const READ_LIMIT: Duration = Duration::from_secs(30);
+
+/// Between two attempts to connect.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// Values of a statement.
+pub(super) type Values<'a> = [&'a (dyn ToSql + Sync)];
+
+/// One of the stores that hold the buckets.
+pub(super) struct Shard {
+    address: Address,
+    /// The last timeline that was seen: who is on an earlier one has lost its office.
+    timeline: AtomicU64,
+    /// Sessions that nobody uses.
+    idle: Mutex<Vec<Session>>,
+    permits: Arc<Semaphore>,
+    pub closed: AtomicBool,
+    pub commits: AtomicU64,
+    pub disk_bytes: AtomicU64,
+}
+
+/// A connection and the statements that are prepared on it.
+pub(super) struct Session {
+    pub client: Client,
+    timeline: u64,
+    prepared: HashMap<&'static str, Statement>,
+}
+
+impl Session {
+    /// A statement, prepared once.
+    pub async fn prepare(
+        &mut self,
+        sql: &'static str,
+    ) -> std::result::Result<Statement, tokio_postgres::Error> {
+        if let Some(statement) = self.prepared.get(sql) {
+            return Ok(statement.clone());
+        }
+        let statement = self.client.prepare(sql).await?;
+        self.prepared.insert(sql, statement.clone());
+        Ok(statement)
+    }
+
+    /// The rows of a query; gives up after [`READ_LIMIT`].
+    pub async fn rows(&mut self, sql: &'static str, values: &Values<'_>) -> Result<Vec<Row>> {
+        let query = async {
+            let statement = self.prepare(sql).await?;
+            self.client.query(&statement, values).await
+        };
+        match tokio::time::timeout(READ_LIMIT, query).await {
+            Ok(rows) => rows.map_err(|error| Error::Unavailable(reason(&error))),
+            Err(_) => Err(Error::Unavailable("it does not answer".into())),
+        }
+    }
+}
+
+/// A session of the pool, and the right to have it.
+pub(super) struct Borrowed {
+    pub session: Session,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Shard {
+    pub fn new(address: Address, sessions_max: usize) -> Self {
+        Self {
+            address,
+            timeline: AtomicU64::new(0),
+            idle: Mutex::default(),
+            permits: Arc::new(Semaphore::new(sessions_max)),
+            closed: AtomicBool::new(false),
+            commits: AtomicU64::new(0),
+            disk_bytes: AtomicU64::new(0),
+        }
+    }
+
+    pub fn shown(&self) -> String {
+        self.address.shown()
+    }
+
+    pub fn check_open(&self) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    /// A new session, at the first attempt.
+    pub async fn connect(&self) -> std::result::Result<Session, Unreachable> {
+        let connected = self.address.connect(self.timeline.load(Ordering::Acquire)).await?;
+        let before = self.timeline.fetch_max(connected.timeline, Ordering::AcqRel);
+        if before != 0 && before < connected.timeline {
+            log::warn!("the store has a new leader: {}", connected.node);
+        }
+        let super::address::Connected { client, timeline, .. } = connected;
+        Ok(Session { client, timeline, prepared: HashMap::new() })
+    }
+
+    /// A new session, as soon as there is one.
+    pub async fn connect_within(&self, patience: Duration) -> Result<Session> {
+        let mut last = String::from("it does not answer");
+        let connected = tokio::time::timeout(patience, async {
+            loop {
+                self.check_open()?;
+                match self.connect().await {
+                    Ok(session) => return Ok(session),
+                    Err(Unreachable(text)) => last = text,
+                }
+                tokio::time::sleep(RETRY).await;
+            }
+        })
+        .await;
+        connected.unwrap_or(Err(Error::Unavailable(last)))
+    }
+
+    /// Whether a session is with the node that takes writes, as far as is known.
+    pub fn is_current(&self, session: &Session) -> bool {
+        !session.client.is_closed() && session.timeline >= self.timeline.load(Ordering::Acquire)
+    }
+
+    /// A session of the pool, for a reader who needs it for itself.
+    pub async fn borrow(&self) -> Result<Borrowed> {
+        self.check_open()?;
+        let permit = tokio::time::timeout(PATIENCE, self.permits.clone().acquire_owned()).await;
+        let permit = permit.map_err(|_| {
+            Error::Unavailable("too many readers hold a snapshot of it; try again".into())
+        })?;
+        let permit = permit.map_err(|_| Error::Closed)?;
+        loop {
+            let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            match idle {
+                Some(session) if self.is_current(&session) => {
+                    return Ok(Borrowed { session, _permit: permit });
+                }
+                Some(_) => {}
+                None => {
+                    let session = self.connect_within(PATIENCE).await?;
+                    return Ok(Borrowed { session, _permit: permit });
+                }
+            }
+        }
+    }
+
+    /// Takes a session back that has nothing under way.
+    pub fn give_back(&self, borrowed: Borrowed) {
+        let session = borrowed.session;
+        if self.is_current(&session) && self.check_open().is_ok() {
+            self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(session);
+        }
+    }
+
+    /// Drops the idle sessions.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// Asks how large the tables are.
+    pub async fn measure(&self) {
+        let Ok(mut borrowed) = self.borrow().await else { return };
+        let sql = "SELECT pg_total_relation_size('sidereal_kv')::bigint";
+        if let Ok(rows) = borrowed.session.rows(sql, &[]).await {
+            let bytes = rows.first().map_or(0, |row| row.get::<_, i64>(0));
+            self.disk_bytes.store(bytes as u64, Ordering::Relaxed);
+            self.give_back(borrowed);
+        }
+    }
+
+    /// Makes the tables if they are not there, and refuses those that are not ours: other versions, or another place in the list of stores.
+    pub async fn prepare(&self, place: (usize, usize)) -> Result<()> {
+        let session = self.connect().await.map_err(|Unreachable(text)| {
+            Error::Open(format!("cannot open the store {}: {text}", self.shown()))
+        })?;
+        let client = &session.client;
+        let exists = "SELECT to_regclass('sidereal_store') IS NOT NULL";
+        let refused = |error| self.refusal(&error);
+        if !client.query_one(exists, &[]).await.map_err(refused)?.get::<_, bool>(0) {
+            match client.batch_execute(&tables(place)).await {
+                Ok(()) => {}
+                // Another server was faster.
+                Err(error) if is_there_already(&error) => {
+                    client.batch_execute("ROLLBACK").await.map_err(refused)?;
+                }
+                Err(error) => return Err(self.refusal(&error)),
+            }
+        }
+        let row = client.query_one("SELECT format, place, places FROM sidereal_store", &[]);
+        let row = row.await.map_err(refused)?;
+        let (format, (at, of)) =
+            (row.get::<_, i64>(0), (row.get::<_, i64>(1) as usize, row.get::<_, i64>(2) as usize));
+        if format > FORMAT {
+            return Err(Error::Open(format!(
+                "the store {} was written by a newer version of Sidereal (format {format}; this version knows {FORMAT}): use that \
+                 version, or another database",
+                self.shown()
+            )));
+        }
+        if (at, of) != place {
+            return Err(Error::Open(format!(
+                "the store {} is number {} of {of}, and is given here as number {} of {}: give --store for all of them, in the same \
+                 order as ever",
+                self.shown(),
+                at + 1,
+                place.0 + 1,
+                place.1
+            )));
+        }
+        let sql = "SELECT t || ': ' || p FROM unnest(ARRAY['sidereal_kv', 'sidereal_writer']) t, \
+                   unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) p WHERE NOT has_table_privilege(t, p) ORDER BY 1";
+        let missing = client.query(sql, &[]).await.map_err(refused)?;
+        if let Some(missing) = missing.first() {
+            return Err(Error::Open(format!(
+                "the user may not use the tables of the store {} ({} is missing): GRANT SELECT, INSERT, UPDATE, DELETE ON sidereal_kv, \
+                 sidereal_writer TO the user, or connect as their owner",
+                self.shown(),
+                missing.get::<_, String>(0)
+            )));
+        }
+        // What former servers have left.
+        let old = "DELETE FROM sidereal_writer WHERE used < now() - interval '1 day'";
+        client.batch_execute(old).await.map_err(refused)
+    }
+
+    fn refusal(&self, error: &tokio_postgres::Error) -> Error {
+        let what_to_do = match error.code() {
+            Some(state) if *state == SqlState::INSUFFICIENT_PRIVILEGE => {
+                " (GRANT CREATE ON SCHEMA public TO the user, or connect as the owner of the database)"
+            }
+            _ => "",
+        };
+        Error::Open(format!(
+            "cannot prepare the store {}: {}{what_to_do}",
+            self.shown(),
+            reason(error)
+        ))
+    }
+}
+
+fn tables((place, places): (usize, usize)) -> String {
+    format!(
+        "BEGIN; \
+         CREATE TABLE sidereal_kv (b bigint NOT NULL, k bytea NOT NULL, v bytea NOT NULL, PRIMARY KEY (b, k)); \
+         CREATE INDEX sidereal_catalog ON sidereal_kv (k) WHERE k < '\\x01'::bytea; \
+         CREATE TABLE sidereal_writer (id bigint PRIMARY KEY, seq bigint NOT NULL, open boolean NOT NULL, \
+         used timestamptz NOT NULL); \
+         CREATE TABLE sidereal_store (format bigint NOT NULL, place bigint NOT NULL, places bigint NOT NULL); \
+         INSERT INTO sidereal_store VALUES ({FORMAT}, {place}, {places}); \
+         COMMIT"
+    )
+}
+
+fn is_there_already(error: &tokio_postgres::Error) -> bool {
+    let there =
+        [&SqlState::DUPLICATE_TABLE, &SqlState::UNIQUE_VIOLATION, &SqlState::DUPLICATE_OBJECT];
+    error.code().is_some_and(|state| there.contains(&state))
+}

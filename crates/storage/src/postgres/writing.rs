@@ -1,0 +1,344 @@
+//! Commits: a few lanes, each one session and one transaction at a time.
+//!
+//! All commits of a bucket go through the same lane, so they reach the store in the order in which they were made. A transaction is sent
+//! as a whole, its COMMIT included, and costs one round trip; a check that does not hold is made an error (a division by the
+//! number of rows that were as expected), so that the COMMIT behind it undoes everything.
+//!
+//! ```text
+//! BEGIN
+//! writer row: seq = n, if it is still open     else: this lane was closed, nothing of it may count
+//! checked rows: as expected, or 1 / 0           locked from here on
+//! deletes, puts                                 one statement each
+//! COMMIT
+//! ```
+//!
+//! **Nothing is guessed about a lost COMMIT.** The lane has a row of its own, and each transaction writes its number there. A lane that has lost its
+//! session closes that row from a new one, which waits for whatever the old one may still be doing, and reads the number: it is
+//! the transaction's, and then it was made; or it is not, and then it never will be, because its row is closed. Only when the store cannot be
+//! reached in time is the answer [`Error::Unknown`].
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::{mpsc, oneshot};
+use tokio_postgres::error::SqlState;
+
+use super::address::reason;
+use super::rows::{Kept, Rows, Spot};
+use super::shard::{PATIENCE, Session, Shard};
+use crate::{Error, Result};
+
+/// How long a transaction may take before its session is given up. Synchronous replication waits while a standby is being replaced.
+const COMMIT_LIMIT: Duration = Duration::from_secs(10);
+
+/// How often a transaction is tried that the store has undone for the sake of another.
+const ATTEMPTS_MAX: u32 = 10;
+
+const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
+const COMMIT: &str = "COMMIT";
+const OPEN: &str = "INSERT INTO sidereal_writer VALUES ($1::bigint, 0, true, now())";
+const CLOSE: &str = "UPDATE sidereal_writer SET open = false WHERE id = $1::bigint RETURNING seq";
+const NUMBER: &str = "WITH u AS (UPDATE sidereal_writer SET seq = $2::bigint, used = now() WHERE id = $1::bigint AND open RETURNING 1) \
+                      SELECT 1 / (SELECT count(*) FROM u)";
+const SAME: &str = "WITH u AS (SELECT 1 FROM sidereal_kv WHERE b = $1::bigint AND k = $2::bytea AND v = $3::bytea FOR SHARE) \
+                    SELECT 1 / (SELECT count(*) FROM u)";
+const REPLACE: &str = "WITH u AS (UPDATE sidereal_kv SET v = $4::bytea WHERE b = $1::bigint AND k = $2::bytea AND v = $3::bytea \
+                       RETURNING 1) SELECT 1 / (SELECT count(*) FROM u)";
+const MAKE: &str = "INSERT INTO sidereal_kv (b, k, v) VALUES ($1::bigint, $2::bytea, $3::bytea)";
+const UNMAKE: &str = "DELETE FROM sidereal_kv WHERE b = $1::bigint AND k = $2::bytea";
+const PUT: &str = "INSERT INTO sidereal_kv (b, k, v) SELECT * FROM unnest($1::bigint[], $2::bytea[], $3::bytea[]) \
+                   ON CONFLICT (b, k) DO UPDATE SET v = excluded.v";
+const DELETE: &str = "DELETE FROM sidereal_kv t USING unnest($1::bigint[], $2::bytea[]) AS d (b, k) WHERE t.b = d.b AND t.k = d.k";
+
+/// Something for a lane to do.
+pub(super) enum Job {
+    Commit(Rows, oneshot::Sender<Result<()>>),
+    /// Answers when all that came before is done.
+    Close(oneshot::Sender<Result<()>>),
+}
+
+/// A session that commits.
+pub(super) struct Lane {
+    shard: Arc<Shard>,
+    session: Option<(Session, Writer)>,
+    /// The row of a session that was lost, and not yet closed.
+    lost: Option<Writer>,
+    /// Whether the store was there the last time.
+    reached: bool,
+}
+
+/// A row of `sidereal_writer`.
+#[derive(Clone, Copy)]
+struct Writer {
+    id: i64,
+    /// The number of the last transaction.
+    seq: i64,
+}
+
+/// Why a transaction was not made, or may not have been.
+enum Fault {
+    /// A check does not hold.
+    Conflict,
+    /// Undone for the sake of another.
+    Again,
+    /// Undone for another reason.
+    Refused(Error),
+    /// Undone, and the session is of no use.
+    Useless(String),
+    /// Nobody knows.
+    Lost(String),
+}
+
+impl Lane {
+    /// Starts a lane; it ends with its queue.
+    pub fn start(shard: Arc<Shard>, tasks: &tokio::runtime::Handle) -> mpsc::UnboundedSender<Job> {
+        let (jobs, mut queue) = mpsc::unbounded_channel();
+        let mut lane = Self { shard, session: None, lost: None, reached: true };
+        tasks.spawn(async move {
+            while let Some(job) = queue.recv().await {
+                // Who has gone away has no use for the answer.
+                match job {
+                    Job::Commit(rows, reply) => drop(reply.send(lane.commit(&rows).await)),
+                    Job::Close(reply) => drop(reply.send(Ok(()))),
+                }
+            }
+        });
+        jobs
+    }
+
+    async fn commit(&mut self, rows: &Rows) -> Result<()> {
+        self.shard.check_open()?;
+        for attempt in 0.. {
+            // Once it was not there, nobody waits for it in turn.
+            let patience = if self.reached { PATIENCE } else { Duration::from_millis(1) };
+            self.connect(patience).await?;
+            let Some((session, writer)) = &mut self.session else { continue };
+            writer.seq += 1;
+            let made = tokio::time::timeout(COMMIT_LIMIT, transact(session, *writer, rows)).await;
+            let fault = match made {
+                Ok(Ok(())) => {
+                    self.shard.commits.fetch_add(1, Ordering::Relaxed);
+                    return Ok(());
+                }
+                Ok(Err(fault)) => fault,
+                Err(_) => Fault::Lost("it does not answer".into()),
+            };
+            match fault {
+                Fault::Conflict => return Err(Error::Conflict),
+                Fault::Refused(error) => return Err(error),
+                Fault::Again if attempt < ATTEMPTS_MAX => {
+                    tokio::time::sleep(Duration::from_millis(1 << attempt.min(6))).await;
+                }
+                Fault::Again => {
+                    return Err(Error::Unavailable("others keep using the same rows".into()));
+                }
+                Fault::Useless(text) => {
+                    self.session = None;
+                    if attempt >= ATTEMPTS_MAX {
+                        return Err(Error::Unavailable(text));
+                    }
+                }
+                Fault::Lost(text) => {
+                    let lost = self.session.take().map(|(_, writer)| writer);
+                    let seq = lost.map(|writer| writer.seq);
+                    self.lost = lost;
+                    match self.connect(PATIENCE).await {
+                        Ok(closed) if closed.is_some() && closed == seq => {
+                            self.shard.commits.fetch_add(1, Ordering::Relaxed);
+                            return Ok(());
+                        }
+                        Ok(_) if attempt < ATTEMPTS_MAX => {}
+                        Ok(_) => return Err(Error::Unavailable(text)),
+                        Err(_) => return Err(Error::Unknown(text)),
+                    }
+                }
+            }
+        }
+        Err(Error::Closed)
+    }
+
+    /// Has a session, and no row of a lost one; gives the last number of that row if it was closed here.
+    async fn connect(&mut self, patience: Duration) -> Result<Option<i64>> {
+        if let Some((session, _)) = &self.session
+            && self.shard.is_current(session)
+        {
+            return Ok(None);
+        }
+        self.session = None;
+        let shard = self.shard.clone();
+        let connected = shard.connect_within(patience.max(CONNECT_MIN)).await;
+        self.reached = connected.is_ok();
+        let mut session = connected?;
+        let opened = tokio::time::timeout(PATIENCE, self.open(&mut session)).await;
+        let unavailable = |error: tokio_postgres::Error| Error::Unavailable(reason(&error));
+        let late = || Error::Unavailable("it is still busy with a transaction of ours".into());
+        let (writer, closed) = opened.map_err(|_| late())?.map_err(unavailable)?;
+        self.session = Some((session, writer));
+        Ok(closed)
+    }
+
+    /// Closes the row of the lost session, and makes one for the new.
+    async fn open(
+        &mut self,
+        session: &mut Session,
+    ) -> std::result::Result<(Writer, Option<i64>), tokio_postgres::Error> {
+        // A transaction whose end never comes must not hold its locks for ever.
+        session.client.batch_execute("SET idle_in_transaction_session_timeout = '10s'").await?;
+        let mut closed = None;
+        if let Some(lost) = self.lost {
+            let rows = session.client.query(CLOSE, &[&lost.id]).await?;
+            closed = Some(rows.first().map_or(0, |row| row.get(0)));
+            self.lost = None;
+        }
+        let id = (random_u64() >> 1) as i64;
+        session.client.execute(OPEN, &[&id]).await?;
+        Ok((Writer { id, seq: 0 }, closed))
+    }
+}
+
+/// The least time for a connection.
+const CONNECT_MIN: Duration = Duration::from_millis(500);
+
+/// Sends a transaction as a whole.
+async fn transact(
+    session: &mut Session,
+    writer: Writer,
+    rows: &Rows,
+) -> std::result::Result<(), Fault> {
+    let mut statements = Vec::with_capacity(7);
+    for sql in [NUMBER, SAME, REPLACE, MAKE, UNMAKE, PUT, DELETE] {
+        let prepared = session.prepare(sql).await;
+        statements.push(prepared.map_err(|error| Fault::Useless(reason(&error)))?);
+    }
+    let [number, same, replace, make, unmake, put, delete] = &statements[..] else {
+        return Err(Fault::Useless("a statement is missing".into()));
+    };
+    let client = &session.client;
+    let (deleted_buckets, deleted_keys) = columns(&rows.deletes);
+    let values: Vec<&[u8]> = rows.puts.values.iter().map(Bytes::as_ref).collect();
+    let mut sent: Vec<Sent<'_>> = Vec::with_capacity(rows.checks.len() + 6);
+    sent.push(Sent::new(Kind::Other, client.batch_execute(BEGIN)));
+    let done = async |result: std::result::Result<u64, tokio_postgres::Error>| result.map(drop);
+    sent.push(Sent::new(Kind::Number, async move {
+        done(client.execute(number, &[&writer.id, &writer.seq]).await).await
+    }));
+    for (Spot { bucket, key }, kept) in &rows.checks {
+        sent.push(match kept {
+            Kept::Same(old) => Sent::new(Kind::Check, async move {
+                done(client.execute(same, &[bucket, key, &&old[..]]).await).await
+            }),
+            Kept::Replaced(old, new) => Sent::new(Kind::Check, async move {
+                done(client.execute(replace, &[bucket, key, &&old[..], &&new[..]]).await).await
+            }),
+            Kept::Made(new) => Sent::new(Kind::Check, async move {
+                done(client.execute(make, &[bucket, key, &&new[..]]).await).await
+            }),
+            Kept::Absent => Sent::new(Kind::Check, async move {
+                done(client.execute(make, &[bucket, key, &&b""[..]]).await).await
+            }),
+        });
+        if *kept == Kept::Absent {
+            sent.push(Sent::new(Kind::Other, async move {
+                done(client.execute(unmake, &[bucket, key]).await).await
+            }));
+        }
+    }
+    if !rows.deletes.is_empty() {
+        let (buckets, keys) = (&deleted_buckets, &deleted_keys);
+        sent.push(Sent::new(Kind::Other, async move {
+            done(client.execute(delete, &[buckets, keys]).await).await
+        }));
+    }
+    if !values.is_empty() {
+        let (puts, values) = (&rows.puts, &values);
+        sent.push(Sent::new(Kind::Other, async move {
+            done(client.execute(put, &[&puts.buckets, &puts.keys, values]).await).await
+        }));
+    }
+    sent.push(Sent::new(Kind::Other, client.batch_execute(COMMIT)));
+    poll_fn(|context| {
+        // In their order; each is on its way once it was polled.
+        let mut pending = false;
+        for sent in &mut sent {
+            if sent.result.is_none() {
+                match sent.future.as_mut().poll(context) {
+                    Poll::Ready(result) => sent.result = Some(result),
+                    Poll::Pending => pending = true,
+                }
+            }
+        }
+        if pending { Poll::Pending } else { Poll::Ready(()) }
+    })
+    .await;
+    // The first error is why the others are.
+    match sent.into_iter().find_map(|sent| Some((sent.kind, sent.result?.err()?))) {
+        None => Ok(()),
+        Some((kind, error)) => Err(fault(kind, &error)),
+    }
+}
+
+/// A statement on its way.
+struct Sent<'a> {
+    kind: Kind,
+    future:
+        Pin<Box<dyn Future<Output = std::result::Result<(), tokio_postgres::Error>> + Send + 'a>>,
+    result: Option<std::result::Result<(), tokio_postgres::Error>>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Number,
+    Check,
+    Other,
+}
+
+impl<'a> Sent<'a> {
+    fn new(
+        kind: Kind,
+        future: impl Future<Output = std::result::Result<(), tokio_postgres::Error>> + Send + 'a,
+    ) -> Self {
+        Self { kind, future: Box::pin(future), result: None }
+    }
+}
+
+fn columns(spots: &[Spot]) -> (Vec<i64>, Vec<&[u8]>) {
+    spots.iter().map(|spot| (spot.bucket, &spot.key[..])).unzip()
+}
+
+/// What the first error of a transaction means.
+fn fault(kind: Kind, error: &tokio_postgres::Error) -> Fault {
+    let text = reason(error);
+    let Some(state) = error.code() else { return Fault::Lost(text) };
+    let is = |states: &[&SqlState]| states.contains(&state);
+    if is(&[&SqlState::DIVISION_BY_ZERO, &SqlState::UNIQUE_VIOLATION]) {
+        return match kind {
+            Kind::Check => Fault::Conflict,
+            Kind::Number | Kind::Other => Fault::Useless("its lane was closed".into()),
+        };
+    }
+    if is(&[&SqlState::T_R_SERIALIZATION_FAILURE, &SqlState::T_R_DEADLOCK_DETECTED]) {
+        return Fault::Again;
+    }
+    if is(&[&SqlState::DISK_FULL]) {
+        return Fault::Refused(Error::Full(text));
+    }
+    if is(&[&SqlState::READ_ONLY_SQL_TRANSACTION]) {
+        return Fault::Useless("it has become read-only".into());
+    }
+    // A node that stops, connections that break: whether it got as far as COMMIT is not said.
+    if ["57P", "08", "25P"].iter().any(|class| state.code().starts_with(class)) {
+        return Fault::Lost(text);
+    }
+    Fault::Refused(Error::Unavailable(text))
+}
+
+/// A number that no other session has.
+fn random_u64() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(std::process::id())
+}
