@@ -283,7 +283,7 @@ impl Spatial {
     }
 
     /// What the terms of all shapes begin with that may come into one of these cells: kept under it, inside it, or under one that it is in.
-    pub fn near(&self, cells: &[query::cells::Cell]) -> Vec<Vec<u8>> {
+    pub fn near(&self, cells: &[model::cells::Cell]) -> Vec<Vec<u8>> {
         let mut around: Vec<&[u8]> =
             cells.iter().flat_map(|cell| (0..cell.len()).map(|depth| &cell[..depth])).collect();
         around.sort_unstable();
