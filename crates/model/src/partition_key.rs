@@ -449,7 +449,11 @@ mod tests {
         let multi = "3A5381E1114EB8D3FCC90795045B49B7195644569A78B1E22D200348AF9416CE";
         assert_eq!(hash(Kind::MultiHash, r#"["a","b"]"#), multi);
         assert_eq!(hash(Kind::MultiHash, r#"["a"]"#), multi[..32]);
-        assert_eq!(hash(Kind::V2, "[]"), "");
+        assert_eq!(
+            hash(Kind::V2, "[]"),
+            hash(Kind::V2, "[{}]"),
+            "no key, as older clients write it"
+        );
     }
 
     #[test]
