@@ -3,7 +3,7 @@
 import { before, test } from "node:test";
 import assert from "node:assert/strict";
 import { ChangeFeedMode, ChangeFeedPolicy, ChangeFeedRetentionTimeSpan, ChangeFeedStartFrom } from "@azure/cosmos";
-import { admin, advance, database, failure, fresh } from "./server.mjs";
+import { admin, advance, connect, database, failure, fresh } from "./server.mjs";
 
 let db;
 before(async () => {
@@ -78,6 +78,40 @@ test("feed: a split loses and repeats nothing", async () => {
   for (let n = 20; n < 30; n++) await container.items.create({ id: `${n}`, pk: `${n}` });
   const { seen } = await drain(container, { changeFeedStartFrom: ChangeFeedStartFrom.Continuation(begun.token) });
   assert.deepEqual(ids(seen).sort(), Array.from({ length: 30 }, (_, n) => `${n}`).sort());
+});
+
+// Clients that know only the partitions of the beginning read, write, query and follow the feed while partitions split again and again.
+test("feed: splits under load are felt by nobody", async () => {
+  const container = await make();
+  const begun = await drain(container, { changeFeedStartFrom: ChangeFeedStartFrom.Now() });
+  const written = [];
+  let splitting = true;
+  const write = async (writer) => {
+    const own = connect({ connectionPolicy: { enableBackgroundEndpointRefreshing: false } }).database(db.id).container(container.id);
+    for (let n = 0; splitting || n < 20; n++) {
+      const item = { id: `${writer}-${n}`, pk: `${writer}-${n % 7}` };
+      assert.equal((await own.items.create(item)).statusCode, 201);
+      written.push(item.id);
+      assert.equal((await own.item(item.id, item.pk).read()).resource.id, item.id);
+      if (n % 5 === 0) {
+        const mine = { query: "SELECT VALUE c.id FROM c WHERE STARTSWITH(c.id, @mine)", parameters: [{ name: "@mine", value: `${writer}-` }] };
+        const { resources } = await own.items.query(mine, { maxItemCount: 3 }).fetchAll();
+        assert.equal(new Set(resources).size, n + 1);
+        assert.equal(resources.length, n + 1);
+      }
+    }
+  };
+  const split = async () => {
+    for (let n = 0; n < 4; n++) {
+      const { resources } = await container.readPartitionKeyRanges().fetchAll();
+      await admin("POST", "/_admin/split", { database: db.id, container: container.id, partition: resources[n % resources.length].id });
+    }
+    splitting = false;
+  };
+  await Promise.all([...["a", "b", "c"].map(write), split()]);
+  assert.equal((await connect().database(db.id).container(container.id).readPartitionKeyRanges().fetchAll()).resources.length, 5);
+  const { seen } = await drain(container, { changeFeedStartFrom: ChangeFeedStartFrom.Continuation(begun.token) });
+  assert.deepEqual(ids(seen).sort(), written.sort());
 });
 
 test("feed: R24, all versions and deletes, expiries among them", async () => {

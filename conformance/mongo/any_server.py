@@ -60,7 +60,7 @@ def pytest_runtest_logreport(report):
         lines = (crash.message if crash else str(report.longrepr)).strip().splitlines() or [""]
         result.update(outcome="failed", why=re.sub(r"\s+", " ", lines[0])[:300])
     elif report.skipped and result["outcome"] == "passed":
-        result.update(outcome="skipped", why=str(report.longrepr[-1] if report.longrepr else ""))
+        result.update(outcome="skipped", why=str(report.longrepr[-1] if isinstance(report.longrepr, tuple) else report.longrepr or ""))
     if report.when == "teardown":
         name = re.sub(r"^test/", "", report.nodeid)
         with open(os.environ["SUITE_RESULTS"], "a") as file:

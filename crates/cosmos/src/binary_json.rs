@@ -26,8 +26,8 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE};
 /// The first byte of a body in this form. No JSON text begins with it.
 pub(crate) const PREAMBLE: u8 = 0x80;
 
-/// The deepest nesting, as for text.
-const DEPTH_MAX: usize = 128;
+/// The most arrays and objects within each other: what can be read of a text.
+const DEPTH_MAX: usize = 127;
 
 /// The longest text: repeated references could otherwise make a short body long.
 const TEXT_BYTES_MAX: usize = 4 * 1024 * 1024;
@@ -150,7 +150,7 @@ impl<'b> Reader<'b> {
             }
             0xE0..=0xE7 => self.array_value(marker - 0xE0, depth, out)?,
             0xE8..=0xEF => self.object_value(marker - 0xE8, depth, out)?,
-            0xF0..=0xF3 => self.uniform(marker, out)?,
+            0xF0..=0xF3 => self.uniform(marker, depth, out)?,
             _ => return Err(Error::Marker(marker)),
         }
         Ok(())
@@ -196,10 +196,7 @@ impl<'b> Reader<'b> {
         depth: usize,
         mut member: impl FnMut(&mut Self, usize) -> Result<()>,
     ) -> Result<()> {
-        let depth = depth + 1;
-        if depth > DEPTH_MAX {
-            return Err(Error::Depth);
-        }
+        let depth = deeper(depth, 1)?;
         let (length, count) = match form {
             0 => return Ok(()),
             1 => return member(self, depth),
@@ -220,9 +217,10 @@ impl<'b> Reader<'b> {
     }
 
     /// Arrays of numbers that share one marker, and arrays of such arrays that share their length.
-    fn uniform(&mut self, marker: u8, out: &mut Vec<u8>) -> Result<()> {
+    fn uniform(&mut self, marker: u8, depth: usize, out: &mut Vec<u8>) -> Result<()> {
         let width = (marker - 0xF0) % 2;
         let nested = marker >= 0xF2;
+        deeper(depth, if nested { 2 } else { 1 })?;
         if nested && self.byte()? != marker - 2 {
             return Err(Error::Truncated);
         }
@@ -422,6 +420,11 @@ fn push_number(number: impl Into<serde_json::Number>, out: &mut Vec<u8>) {
     out.extend_from_slice(number.into().to_string().as_bytes());
 }
 
+/// The depth of what is so many levels further in.
+fn deeper(depth: usize, levels: usize) -> Result<usize> {
+    Some(depth + levels).filter(|depth| *depth <= DEPTH_MAX).ok_or(Error::Depth)
+}
+
 fn push_float(number: f64, out: &mut Vec<u8>) -> Result<()> {
     let number = serde_json::Number::from_f64(number).ok_or(Error::Number)?;
     push_number(number, out);
@@ -584,8 +587,19 @@ mod tests {
         ] {
             assert_eq!(text(hex), Err(error), "{hex}");
         }
-        assert_eq!(text(&("E1".repeat(128) + "00")).map(|text| text.len()), Ok(257));
-        assert_eq!(text(&("E1".repeat(129) + "00")), Err(Error::Depth));
+    }
+
+    /// What is read here can be read as text, too: no deeper, whatever is innermost.
+    #[test]
+    fn nesting_ends_where_that_of_texts_does() {
+        let innermost =
+            [("00", 0), ("E0", 1), ("E8", 1), ("F0 D8 01 01", 1), ("F2 F0 D8 01 01 01", 2)];
+        for (hex, levels) in innermost {
+            let nested = |depth: usize| text(&("E1".repeat(depth - levels) + hex));
+            let deepest = nested(DEPTH_MAX).unwrap();
+            serde_json::from_str::<serde_json::Value>(&deepest).expect("a text that can be read");
+            assert_eq!(nested(DEPTH_MAX + 1), Err(Error::Depth), "{hex}");
+        }
     }
 
     #[test]

@@ -46,6 +46,8 @@ mod script_tests;
 mod sprocs;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod throttle_tests;
 mod tokens;
 #[cfg(test)]
 mod trigger_tests;

@@ -50,9 +50,13 @@ impl Sent {
 
 impl Server {
     pub(crate) fn new() -> Self {
+        Self::with(db::Options::default())
+    }
+
+    pub(crate) fn with(options: db::Options) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let clock = Arc::new(VirtualClock::frozen(Timestamp(1_700_000_000)));
-        let open = Db::open(Arc::new(Memory::new()), clock.clone(), db::Options::default());
+        let open = Db::open(Arc::new(Memory::new()), clock.clone(), options);
         let db = runtime.block_on(open).unwrap();
         let keys = Keys::new(WELL_KNOWN_KEY).unwrap().with(READ_ONLY_KEY, Access::ReadOnly);
         let keys = keys.unwrap().with_directory();

@@ -2,6 +2,7 @@
 //!
 //! Plain values and pure functions. No I/O, no async; only [`clock`] knows what time it is.
 
+pub mod cells;
 pub mod clock;
 pub mod partition_key;
 pub mod path;

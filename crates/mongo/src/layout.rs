@@ -23,6 +23,7 @@ use model::ttl::Ttl;
 use serde_json::Value;
 
 use crate::language::filter::Filter;
+use crate::language::geo;
 use crate::language::keycode;
 use crate::language::path::{Leaf, Path, field};
 use crate::language::vars::Vars;
@@ -89,6 +90,8 @@ pub enum Kind {
     Fields,
     /// Every path below this one (all, if empty) with its values.
     Wildcard(String),
+    /// The cells of the world that hold the geometries at this path: a `2dsphere` index.
+    Cells(Path),
     /// None: the index is there by name only, and its questions are answered without it.
     Nothing,
 }
@@ -202,6 +205,10 @@ impl Index {
         let number = json["number"].as_u64().ok_or("an index without a number")? as u32;
         let mut index = Self::new(number, spec, json["ready"].as_bool().unwrap_or(false))?;
         index.sectioned = json["sections"].as_bool().unwrap_or(false);
+        // Those of stores that were made before cells have no entries.
+        if matches!(index.kind, Kind::Cells(_)) && json["cells"] != true {
+            index.kind = Kind::Nothing;
+        }
         Ok(index)
     }
 
@@ -215,8 +222,11 @@ impl Index {
             if let Some(root) = path.strip_suffix("$**") {
                 kind = Kind::Wildcard(root.trim_end_matches('.').to_owned());
             }
-            if matches!(direction, Bson::String(name) if name != "hashed") {
-                kind = Kind::Nothing;
+            match direction {
+                Bson::String(name) if name == "hashed" => {}
+                Bson::String(name) if name == "2dsphere" => kind = Kind::Cells(Path::new(path)),
+                Bson::String(_) => kind = Kind::Nothing,
+                _ => {}
             }
             let ascends = !number_of(direction).is_some_and(|number| number < 0.0);
             fields.push((Path::new(path), ascends));
@@ -245,6 +255,20 @@ impl Index {
         prefix
     }
 
+    /// What terms of what is in a cell begin with.
+    pub fn in_cell(&self, cell: &[u8]) -> Vec<u8> {
+        let mut term = self.section(PLAIN);
+        term.extend(cell.iter().map(|quarter| quarter + 1));
+        term
+    }
+
+    /// The term of what is kept under a cell itself.
+    pub fn cell(&self, cell: &[u8]) -> Vec<u8> {
+        let mut term = self.in_cell(cell);
+        term.push(0);
+        term
+    }
+
     fn describe(&self, document: &RawDocument, to: &mut Description) -> db::Result<()> {
         if let Some(partial) = &self.partial
             && !partial.matches(document).unwrap_or(false)
@@ -253,6 +277,14 @@ impl Index {
         }
         match &self.kind {
             Kind::Nothing => {}
+            Kind::Cells(path) => {
+                let mut terms = BTreeSet::new();
+                path.each(document, Leaf::Keep, |found| {
+                    let cells = found.value.map(geo::cells_of).unwrap_or_default();
+                    terms.extend(cells.iter().map(|cell| self.cell(cell)));
+                });
+                to.terms.extend(terms);
+            }
             Kind::Wildcard(root) => {
                 let mut terms = BTreeSet::new();
                 let mut path = root.clone();

@@ -94,6 +94,10 @@ fn by_index(index: &Index, question: &Question<'_>, bounds: &[Bounds]) -> Option
         let (score, ranges) = wildcard_ranges(index, root, bounds)?;
         return Some((score, Plan::by_terms(&index.name, ranges)));
     }
+    if let Kind::Cells(path) = &index.kind {
+        let ranges = cell_ranges(index, path.as_str(), question.filter)?;
+        return Some((2, Plan::by_terms(&index.name, ranges)));
+    }
     if index.kind != Kind::Fields {
         return None;
     }
@@ -279,6 +283,21 @@ pub(crate) fn between(
         ranges.push(range(PLAIN)?);
     }
     Some(plan(Route::Terms { ranges, backward: false }))
+}
+
+/// The ranges of an index of cells that hold all matches: what is inside the cells of the region, and what is kept under larger ones around them.
+fn cell_ranges(index: &Index, path: &str, filter: &Filter) -> Option<Vec<Range<Vec<u8>>>> {
+    let (_, cells) = filter.cells().into_iter().find(|(found, _)| *found == path)?;
+    let mut ranges = std::collections::BTreeSet::new();
+    for cell in &cells {
+        let inside = index.in_cell(cell);
+        ranges.insert((inside.clone(), after(&inside)));
+        for length in 0..cell.len() {
+            let around = index.cell(&cell[..length]);
+            ranges.insert((around.clone(), after(&around)));
+        }
+    }
+    Some(ranges.into_iter().map(|(from, to)| from..to).collect())
 }
 
 /// The ranges of a wildcard index that hold all matches, and how good they are.

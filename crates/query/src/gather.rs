@@ -9,6 +9,7 @@
 
 mod aggregate;
 mod distinct;
+mod first_of_each;
 mod group;
 mod rank;
 mod rows;
@@ -17,10 +18,11 @@ mod sort;
 use std::collections::HashSet;
 
 use distinct::Distinct;
+use first_of_each::FirstOfEach;
 use group::Groups;
 use rank::Ranker;
 pub use rows::{Position, Progress, Rows};
-use sort::{Row, Sorter};
+use sort::{Row, Sorter, Wanted};
 pub use sort::{append_sort_key, write_sort_key};
 
 use crate::error::{Error, Result};
@@ -53,10 +55,36 @@ enum Stage {
     /// So they do, and they come in the order that ORDER BY asks for.
     Sorted,
     Sort(Sorter),
+    /// A sort of rows that differ.
+    First(FirstOfEach),
     Group(Groups),
     Rank(Ranker),
     /// A page of rows that differ.
     Distinct(Distinct),
+}
+
+impl Stage {
+    /// For ORDER BY.
+    fn sort(block: &Block) -> Self {
+        let rows = block.limit.map(|limit| block.offset + limit);
+        let mut stage = match block.distinct {
+            true => Self::First(FirstOfEach::default()),
+            false => Self::Sort(Sorter::default()),
+        };
+        if let Some(wanted) = stage.wanted() {
+            wanted.rows = rows;
+        }
+        stage
+    }
+
+    /// How many rows a sort holds.
+    fn wanted(&mut self) -> Option<&mut Wanted> {
+        match self {
+            Self::Sort(sorter) => Some(&mut sorter.wanted),
+            Self::First(first) => Some(&mut first.wanted),
+            _ => None,
+        }
+    }
 }
 
 impl Gather {
@@ -69,11 +97,11 @@ impl Gather {
         } else if block.order.is_empty() {
             Stage::Stream
         } else {
-            Stage::Sort(Sorter::new(block.limit.map(|limit| block.offset + limit)))
+            Stage::sort(block)
         };
         Self {
+            seen: (block.distinct && !matches!(stage, Stage::First(_))).then(HashSet::new),
             stage,
-            seen: block.distinct.then(HashSet::new),
             after: None,
             begin: 0,
             rows: Rows::default(),
@@ -102,9 +130,9 @@ impl Gather {
             self.replayed = progress.skipped + progress.given;
         }
         self.after = after;
-        if let (Stage::Sort(sorter), 0) = (&mut self.stage, self.replayed) {
+        if let (Some(wanted), 0) = (self.stage.wanted(), self.replayed) {
             let skip = self.offset.saturating_sub(progress.skipped);
-            sorter.keep = self.limit.map(|limit| skip + limit.saturating_sub(progress.given));
+            wanted.rows = self.limit.map(|limit| skip + limit.saturating_sub(progress.given));
         }
         self
     }
@@ -116,11 +144,11 @@ impl Gather {
         let rows_max = skip.saturating_add(page.rows_max as u64);
         // What is passed over must be held as well, until the page begins.
         let bytes_max = if skip == 0 { page.bytes_max } else { usize::MAX };
+        if let Some(wanted) = self.stage.wanted() {
+            let rows = wanted.rows.map_or(rows_max, |rows| rows.min(rows_max));
+            *wanted = Wanted { rows: Some(rows), bytes: bytes_max };
+        }
         match &mut self.stage {
-            Stage::Sort(sorter) => {
-                sorter.keep = Some(sorter.keep.map_or(rows_max, |keep| keep.min(rows_max)));
-                sorter.bytes_max = bytes_max;
-            }
             Stage::Stream if self.seen.is_some() && page.rows_max < usize::MAX => {
                 let given = self.progress.given;
                 let enough = self.limit.map(|limit| skip + limit.saturating_sub(given));
@@ -194,9 +222,8 @@ impl Gather {
     pub fn finish<'a>(&mut self, block: &'a Block, env: &mut Env<'a>) -> Result<()> {
         if let (Stage::Group(groups), Some(group)) = (&mut self.stage, &block.group) {
             let groups = std::mem::take(groups);
-            let keep = block.limit.map(|limit| block.offset + limit);
-            self.stage =
-                if block.order.is_empty() { Stage::Stream } else { Stage::Sort(Sorter::new(keep)) };
+            self.stage = if block.order.is_empty() { Stage::Stream } else { Stage::sort(block) };
+            self.seen.take_if(|_| matches!(self.stage, Stage::First(_)));
             let outer = (std::mem::take(&mut env.keys), std::mem::take(&mut env.aggregates));
             for (place, keys, aggregates) in groups.finish(group) {
                 (env.keys, env.aggregates) = (keys, aggregates);
@@ -206,6 +233,7 @@ impl Gather {
         }
         let rows = match (&mut self.stage, &block.rank) {
             (Stage::Sort(sorter), _) => sorter.take(),
+            (Stage::First(first), _) => first.take(),
             (Stage::Rank(ranker), Some(rank)) => ranker.take(rank),
             (Stage::Distinct(distinct), _) => distinct.take(),
             _ => Vec::new(),
@@ -224,14 +252,15 @@ impl Gather {
     /// Turns a row or group into text and passes it on, now or when all are sorted.
     fn shape<'a>(&mut self, block: &'a Block, env: &mut Env<'a>, place: Place) -> Result<()> {
         let mut position = Position::default();
-        if matches!(self.stage, Stage::Sort(_) | Stage::Sorted) {
+        if matches!(self.stage, Stage::Sort(_) | Stage::First(_) | Stage::Sorted) {
             write_sort_key(&block.order, env, &mut position.key)?;
         }
         match &place {
             Place::Key(key) => position.key.extend_from_slice(key),
             Place::Item(ordinal, row) => (position.ordinal, position.row) = (*ordinal, *row),
         }
-        let differ = self.seen.is_some() || matches!(self.stage, Stage::Distinct(_));
+        let differ =
+            self.seen.is_some() || matches!(self.stage, Stage::Distinct(_) | Stage::First(_));
         if !differ && (self.was_given(&position) || self.is_beyond(&position)) {
             return Ok(());
         }
@@ -239,26 +268,31 @@ impl Gather {
         if !env.write(&block.projection, &mut text)? {
             return Ok(());
         }
+        let mut value = Vec::new();
         if differ {
-            let mut key = Vec::new();
-            Value::read(&text).write_key(&mut key);
+            Value::read(&text).write_key(&mut value);
             if let Some(seen) = &mut self.seen {
-                self.held.add("find duplicates", key.len() + ROW_BYTES)?;
-                if !seen.insert(key.clone()) {
+                self.held.add("find duplicates", value.len() + ROW_BYTES)?;
+                if !seen.insert(value.clone()) {
                     return Ok(());
                 }
             }
             if matches!(place, Place::Item(..)) && !matches!(self.stage, Stage::Rank(_)) {
                 // Which of the items with this value comes first may be another one by the next page.
-                position.key.extend(short(key));
+                position.key.extend(short(value.clone()));
                 (position.ordinal, position.row) = (0, 0);
             }
-            if self.was_given(&position) || self.is_beyond(&position) {
+            let given = self.was_given(&position);
+            if let (Stage::First(first), true) = (&mut self.stage, given) {
+                return first.leave_out(value, &mut self.held);
+            }
+            if given || self.is_beyond(&position) {
                 return Ok(());
             }
         }
         match &mut self.stage {
             Stage::Sort(sorter) => sorter.add(Row { position, text }, &mut self.held)?,
+            Stage::First(first) => first.add(value, Row { position, text }, &mut self.held)?,
             Stage::Rank(ranker) => ranker.add(Row { position, text }, &mut self.held)?,
             Stage::Distinct(distinct) => distinct.add(position.key, text, &mut self.held)?,
             _ => self.give(&text, position),
@@ -270,6 +304,7 @@ impl Gather {
     fn is_beyond(&self, position: &Position) -> bool {
         match &self.stage {
             Stage::Sort(sorter) => sorter.is_beyond(position),
+            Stage::First(first) => first.is_beyond(position),
             Stage::Distinct(distinct) => distinct.is_beyond(&position.key),
             _ => false,
         }

@@ -45,7 +45,10 @@ impl Running {
         let (mut matches, mut order) = (None, None);
         if let Some(container) = container {
             let everything = Filter::parse(&empty, &Vars::new(bson::DateTime::from_millis(0)))?;
-            let filter = pipeline.take_filter().unwrap_or(everything);
+            let filter = match pipeline.take_filter() {
+                Some(filter) => filter,
+                None => pipeline.condition().cloned().unwrap_or(everything),
+            };
             let plan = reading::plan(&container, &filter, pipeline.sort(), (hint, collated))?;
             order = pipeline.sort().map(|_| Order::of(&plan));
             matches = Some(Matches::open(db, container, filter, plan.route));

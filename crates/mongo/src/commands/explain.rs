@@ -5,6 +5,7 @@ use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 use super::Call;
 use super::reading::{self, Matches};
 use crate::error::{Refusal, Result};
+use crate::language::aggregate::Pipeline;
 use crate::language::filter::Filter;
 use crate::language::sort::Sort;
 use crate::layout;
@@ -45,7 +46,8 @@ pub async fn explain(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
                 stages.push(stage?);
             }
             let (filter, sort) = beginning(&stages)?;
-            let what = What { filter, sort, run: verbosity != "queryPlanner" };
+            let condition = condition(call, target.as_str(), &stages)?;
+            let what = What { filter, condition, sort, run: verbosity != "queryPlanner" };
             return report(call, target.as_str().unwrap_or_default(), fields, what).await;
         }
         other => {
@@ -54,7 +56,7 @@ pub async fn explain(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
     };
     let collection = target.as_str().unwrap_or_default();
     let sort = fields.document("sort")?;
-    let what = What { filter, sort, run: verbosity != "queryPlanner" };
+    let what = What { filter, condition: None, sort, run: verbosity != "queryPlanner" };
     report(call, collection, fields, what).await
 }
 
@@ -65,8 +67,26 @@ pub(super) async fn aggregate(
     stages: &[RawBsonRef<'_>],
 ) -> Result<RawDocumentBuf> {
     let (filter, sort) = beginning(stages)?;
+    let condition = condition(call, collection, stages)?;
     let fields = Fields(call.body);
-    report(call, collection.unwrap_or_default(), fields, What { filter, sort, run: false }).await
+    let what = What { filter, condition, sort, run: false };
+    report(call, collection.unwrap_or_default(), fields, what).await
+}
+
+/// What documents must be for a first stage that looks for near ones.
+fn condition(
+    call: &Call<'_>,
+    collection: Option<&str>,
+    stages: &[RawBsonRef<'_>],
+) -> Result<Option<Filter>> {
+    let Some(RawBsonRef::Document(first)) = stages.first() else { return Ok(None) };
+    if Fields(first).get("$geoNear").is_none() {
+        return Ok(None);
+    }
+    let told = super::sources::with_key(call, collection, first)?;
+    let first = RawBsonRef::Document(told.as_deref().unwrap_or(first));
+    let pipeline = Pipeline::parse(&[first], &call.vars()?)?;
+    Ok(pipeline.condition().cloned())
 }
 
 /// The condition and the order that stages begin with: what decides how documents are found.
@@ -85,6 +105,8 @@ fn beginning<'a>(
 /// What is to be explained.
 struct What<'a> {
     filter: Option<&'a RawDocument>,
+    /// Where it does not stand in a document: what a first stage asks for.
+    condition: Option<Filter>,
     sort: Option<&'a RawDocument>,
     /// Whether the documents are to be found, too.
     run: bool,
@@ -94,14 +116,17 @@ async fn report(
     call: &mut Call<'_>,
     collection: &str,
     fields: Fields<'_>,
-    What { filter, sort, run }: What<'_>,
+    What { filter, condition, sort, run }: What<'_>,
 ) -> Result<RawDocumentBuf> {
     let empty = RawDocumentBuf::new();
     let filter_document = filter.unwrap_or(&empty);
     let mut vars = call.vars()?;
     let container = call.find_container(collection)?;
     call.with_default_collation(container.as_deref(), &mut vars)?;
-    let filter = Filter::parse(filter_document, &vars)?;
+    let filter = match condition {
+        Some(condition) => condition,
+        None => Filter::parse(filter_document, &vars)?,
+    };
     let sort = match sort {
         Some(sort) if !sort.is_empty() => Some(Sort::parse(sort, vars.collation.as_ref())?),
         _ => None,

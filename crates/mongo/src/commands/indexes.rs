@@ -317,7 +317,7 @@ async fn make(call: &Call<'_>, name: &str, spec: Document) -> Result<()> {
             let number = documents["nextNumber"].as_u64().unwrap_or(1);
             documents["nextNumber"] = (number + 1).into();
             let index =
-                json!({"number": number, "spec": to_json(&spec), "ready": false, "sections": true});
+                json!({"number": number, "spec": to_json(&spec), "ready": false, "sections": true, "cells": true});
             push(&mut documents["indexes"], index);
             if secs.is_some() {
                 documents["ttlPath"] = path.clone().into();

@@ -1,8 +1,9 @@
 //! Stages that the server itself feeds: sessions, operations, figures of collections and indexes.
 //!
-//! Each becomes a `$documents` stage with what there is to tell, so that the rest of the pipeline knows nothing of it.
+//! Each becomes a `$documents` stage with what there is to tell, so that the rest of the pipeline knows nothing of it. And `$geoNear`, which may leave it to
+//! the indexes which field is meant.
 
-use bson::{RawArrayBuf, RawBsonRef, RawDocumentBuf, rawdoc};
+use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 
 use super::{Call, collections, indexes};
 use crate::error::{Refusal, Result};
@@ -17,6 +18,9 @@ pub(super) async fn replaced(
     let Some(stage) = stage.as_document() else { return Ok(None) };
     let Some((name, options)) = stage.iter().next().transpose()? else { return Ok(None) };
     let name = name.as_str();
+    if name == "$geoNear" {
+        return with_key(call, collection, stage);
+    }
     let of_database = matches!(name, "$listLocalSessions" | "$listSessions" | "$currentOp");
     let of_collection = matches!(name, "$collStats" | "$indexStats" | "$planCacheStats");
     if !of_database && !of_collection {
@@ -64,6 +68,40 @@ pub(super) async fn replaced(
     }
     // What is told is no expression, whatever it looks like.
     Ok(Some(rawdoc! {"$documents": {"$literal": rows}}))
+}
+
+/// A stage `$geoNear` that does not say which field it is about is about that of the only index for places.
+pub(super) fn with_key(
+    call: &Call<'_>,
+    collection: Option<&str>,
+    stage: &RawDocument,
+) -> Result<Option<RawDocumentBuf>> {
+    let Some(options) = Fields(stage).document("$geoNear")? else { return Ok(None) };
+    if options.get("key")?.is_some() {
+        return Ok(None);
+    }
+    let Some(collection) = collection else { return Ok(None) };
+    let Some(container) = call.find_container(collection)? else { return Ok(None) };
+    let mut paths = Vec::new();
+    for index in indexes::shown(&container) {
+        for (path, kind) in index.get_document("key").into_iter().flatten() {
+            if matches!(kind.as_str(), Some("2dsphere" | "2d")) && !paths.contains(path) {
+                paths.push(path.clone());
+            }
+        }
+    }
+    match &paths[..] {
+        [] => Ok(None),
+        [path] => {
+            let mut options = options.to_owned();
+            options.append(bson::cstr!("key"), path.as_str());
+            Ok(Some(rawdoc! {"$geoNear": options}))
+        }
+        _ => Err(Refusal::new(
+            27,
+            "There is more than one 2dsphere or 2d index: say which field is meant with 'key'.",
+        )),
+    }
 }
 
 /// `$collStats`.

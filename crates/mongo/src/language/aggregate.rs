@@ -51,6 +51,11 @@ trait Stage: fmt::Debug + Send {
         None
     }
 
+    /// What documents must be to be of any use to the stage.
+    fn condition(&self) -> Option<&Filter> {
+        None
+    }
+
     /// The order, if the stage is nothing else.
     fn sort(&self) -> Option<&Sort> {
         None
@@ -178,6 +183,11 @@ impl Pipeline {
         let filter = self.stages.first_mut()?.take_filter()?;
         self.stages.remove(0);
         Some(filter)
+    }
+
+    /// What documents must be to be of any use to the pipeline's beginning, which asks again.
+    pub fn condition(&self) -> Option<&Filter> {
+        self.stages.first()?.condition()
     }
 
     /// The order that the pipeline begins with.

@@ -11,6 +11,7 @@ mod schema;
 mod test;
 
 use bson::{RawBson, RawDocument};
+use model::cells::Cell;
 
 pub(crate) use bounds::after;
 pub use bounds::{Bounds, Interval};
@@ -137,6 +138,29 @@ impl Filter {
             }
         }
         within(&self.root)
+    }
+
+    /// That something is near, and another condition.
+    pub(crate) fn near_and(path: &Path, near: &Near, rest: Option<&Self>) -> Self {
+        let mut nodes = vec![Node::Near(path.clone(), near.clone())];
+        nodes.extend(rest.map(|rest| rest.root.clone()));
+        Self { root: Node::All(nodes), collation: rest.and_then(|rest| rest.collation.clone()) }
+    }
+
+    /// The cells of the world in which matches lie, by path: each match has a geometry there.
+    pub fn cells(&self) -> Vec<(&str, Vec<Cell>)> {
+        fn within<'a>(node: &'a Node, out: &mut Vec<(&'a str, Vec<Cell>)>) {
+            let (path, cells) = match node {
+                Node::Near(path, near) => (path, near.cells()),
+                Node::Path(path, Test::Geo(region)) => (path, region.cells()),
+                Node::All(nodes) => return nodes.iter().for_each(|node| within(node, out)),
+                _ => return,
+            };
+            out.extend(cells.map(|cells| (path.as_str(), cells)));
+        }
+        let mut out = Vec::new();
+        within(&self.root, &mut out);
+        out
     }
 
     /// The value that `_id` must equal, if the filter says so: a point read.

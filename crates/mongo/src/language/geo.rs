@@ -9,12 +9,13 @@ mod shape;
 mod sphere;
 
 use bson::{RawBsonRef, RawDocument};
+use model::cells::{self, Cell};
 
 use super::failure::{Failure, Result};
 use super::number::Number;
 use super::value::shown_raw;
 pub use near::{Near, NearStage};
-use shape::Shape;
+use shape::{Shape, span_around};
 use sphere::Vector;
 
 /// The radius of the earth, in metres, as MongoDB has it.
@@ -112,6 +113,16 @@ impl Region {
             return Ok(Self { area, intersects });
         }
         Err(Failure::bad_value(format!("{operator} must contain a geometry")))
+    }
+
+    /// The cells in which all that lies there is kept; none where it is no place on the sphere.
+    pub fn cells(&self) -> Option<Vec<Cell>> {
+        let spans = match &self.area {
+            Area::Shape(shape) => shape.spans(),
+            Area::Cap(centre, radius) => vec![span_around(*centre, *radius)],
+            Area::Box(..) | Area::Polygon(_) | Area::Circle(..) => return None,
+        };
+        Some(cells::cover(&spans, cells::REGION_CELLS_MAX))
     }
 
     /// Whether a value, or an element of an array of geometries, lies there.
@@ -213,12 +224,98 @@ fn in_flat_ring(p: Point, ring: &[Point]) -> bool {
     inside
 }
 
-/// Whether a value can stand in a 2dsphere index; MongoDB refuses documents where it cannot.
-pub fn is_geometry(value: RawBsonRef<'_>) -> bool {
-    Shape::of(value).is_some()
+/// The cells to keep a value under: of its geometry, or of those that are its elements.
+pub fn cells_of(value: RawBsonRef<'_>) -> Vec<Cell> {
+    let mut spans = Vec::new();
+    each_shape(value, &mut |shape| spans.extend(shape.spans()));
+    match spans.is_empty() {
+        true => Vec::new(),
+        false => cells::cover(&spans, cells::SHAPE_CELLS_MAX),
+    }
 }
 
 /// The GeoJSON geometry of a document, checked.
 pub fn check(document: &RawDocument) -> Result<()> {
     Shape::parse(document).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::{Bson, Document, RawDocumentBuf, doc};
+
+    use super::*;
+
+    /// A shape: near poles, the date line and borders of cells, or anywhere.
+    fn shape(random: &mut fastrand::Rng, spread: f64) -> Document {
+        let special = [(0.0, 0.0), (179.9, 10.0), (-180.0, -45.0), (20.0, 89.0), (-70.0, -89.5)];
+        let (x, y) = match random.bool() {
+            true => special[random.usize(..special.len())],
+            false => (random.f64() * 360.0 - 180.0, random.f64() * 180.0 - 90.0),
+        };
+        let place = |angle: f64, far: f64| {
+            let longitude = x + angle.cos() * spread * far;
+            let longitude = longitude - 360.0 * (longitude / 360.0).round();
+            let latitude = (y + angle.sin() * spread * far).clamp(-90.0, 90.0);
+            Bson::from(vec![Bson::from(longitude), Bson::from(latitude)])
+        };
+        match random.u8(..4) {
+            0 => doc! {"type": "Point", "coordinates": place(0.0, 0.0)},
+            1 => {
+                let ends = [random.f64() * 6.0, random.f64() * 6.0].map(|angle| place(angle, 1.0));
+                doc! {"type": "LineString", "coordinates": ends.to_vec()}
+            }
+            2 => doc! {"type": "MultiPoint", "coordinates": [place(0.0, 0.0), place(1.0, 1.0)]},
+            _ => {
+                let mut ring = [0.1, 1.3, 2.9, 4.4, 5.6].map(|angle| place(angle, 1.0)).to_vec();
+                ring.push(ring[0].clone());
+                doc! {"type": "Polygon", "coordinates": [ring]}
+            }
+        }
+    }
+
+    /// The promise of the index: what a condition would find is kept where its cells lead.
+    #[test]
+    fn what_lies_in_a_region_is_kept_in_its_cells() {
+        let related = |a: &[Cell], b: &[Cell]| {
+            a.iter().any(|a| b.iter().any(|b| a.starts_with(b) || b.starts_with(a)))
+        };
+        let seed = 5;
+        let mut random = fastrand::Rng::with_seed(seed);
+        let (mut found, mut apart) = (0, 0);
+        for _ in 0..4_000 {
+            let spread = [0.001, 0.5, 5.0, 30.0][random.usize(..4)];
+            let (kept, asked) = (shape(&mut random, spread), shape(&mut random, spread));
+            let metres = random.f64() * 3e6;
+            let holder = RawDocumentBuf::try_from(&doc! {"at": kept.clone()}).unwrap();
+            let value = holder.get("at").unwrap().unwrap();
+            let cells = cells_of(value);
+            assert!(!cells.is_empty(), "{kept}");
+            let mut look = |holds: bool, wanted: Option<Vec<Cell>>| {
+                let Some(wanted) = wanted else { return };
+                let meets = related(&cells, &wanted);
+                assert!(meets || !holds, "seed {seed}: {kept} in {asked} within {metres}");
+                found += usize::from(holds);
+                apart += usize::from(!meets);
+            };
+            for operator in ["$geoIntersects", "$geoWithin"] {
+                let spec = RawDocumentBuf::try_from(&doc! {"$geometry": asked.clone()}).unwrap();
+                if let Ok(region) = Region::parse(operator, RawBsonRef::Document(&spec)) {
+                    look(region.holds(value), region.cells());
+                }
+            }
+            if asked.get_str("type").is_ok_and(|kind| kind == "Point") {
+                let spec = doc! {"$geometry": asked.clone(), "$maxDistance": metres};
+                let spec = RawDocumentBuf::try_from(&spec).unwrap();
+                let near = Near::parse("$near", RawBsonRef::Document(&spec), &spec).unwrap();
+                let path = crate::language::path::Path::new("at");
+                look(near.distance_at(&path, &holder).is_some(), near.cells());
+                let centre = asked.get_array("coordinates").unwrap().clone();
+                let cap = doc! {"$centerSphere": [centre, metres / EARTH_METRES]};
+                let cap = RawDocumentBuf::try_from(&cap).unwrap();
+                let cap = Region::parse("$geoWithin", RawBsonRef::Document(&cap)).unwrap();
+                look(cap.holds(value), cap.cells());
+            }
+        }
+        assert!(found > 300 && apart > 1_000, "{found} found, {apart} apart");
+    }
 }

@@ -23,29 +23,47 @@ impl Row {
     }
 }
 
+/// How many of the first rows are wanted.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    /// Rows; `None` for all.
+    pub rows: Option<u64>,
+    /// Bytes of JSON; the row that passes them is the last.
+    pub bytes: usize,
+}
+
+impl Default for Wanted {
+    fn default() -> Self {
+        Self { rows: None, bytes: usize::MAX }
+    }
+}
+
+impl Wanted {
+    /// Whether these are enough.
+    pub fn is_met(&self, rows: usize, bytes: usize) -> bool {
+        self.rows.is_some_and(|wanted| rows as u64 >= wanted) || bytes > self.bytes
+    }
+
+    /// Whether these are too many: `bytes` are those of all but the last.
+    pub fn is_exceeded(&self, rows: usize, bytes: usize) -> bool {
+        self.rows.is_some_and(|wanted| rows as u64 > wanted) || bytes > self.bytes
+    }
+}
+
 /// Sorts rows; with a number to keep, a heap whose top is the first to go.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Sorter {
     rows: BinaryHeap<Row>,
     /// The JSON of all of them.
     bytes: usize,
-    /// How many of the first rows are wanted; `None` for all.
-    pub keep: Option<u64>,
-    /// How many bytes of JSON are wanted; the row that passes them is the last.
-    pub bytes_max: usize,
+    pub wanted: Wanted,
 }
 
 impl Sorter {
-    /// For so many of the first rows, or all.
-    pub fn new(keep: Option<u64>) -> Self {
-        Self { rows: BinaryHeap::new(), bytes: 0, keep, bytes_max: usize::MAX }
-    }
-
     /// Whether a row here would be dropped at once.
     pub fn is_beyond(&self, position: &Position) -> bool {
-        let full = self.keep.is_some_and(|keep| self.rows.len() as u64 >= keep)
-            || self.bytes > self.bytes_max;
-        full && self.rows.peek().is_none_or(|last| *position > last.position)
+        self.wanted.is_met(self.rows.len(), self.bytes)
+            && self.rows.peek().is_none_or(|last| *position > last.position)
     }
 
     /// Takes in a row, and drops the last ones if that makes too many.
@@ -54,8 +72,7 @@ impl Sorter {
         self.bytes += row.text.len();
         self.rows.push(row);
         while let Some(last) = self.rows.peek()
-            && (self.keep.is_some_and(|keep| self.rows.len() as u64 > keep)
-                || self.bytes - last.text.len() > self.bytes_max)
+            && self.wanted.is_exceeded(self.rows.len(), self.bytes - last.text.len())
             && let Some(dropped) = self.rows.pop()
         {
             self.bytes -= dropped.text.len();

@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::fmt;
 
+use model::cells::Cell;
 use model::value::equal;
 use serde_json::Value as Json;
 
 use super::range::{Range, intersect, normalize};
-use crate::functions::cells::Cell;
 
 /// What an item must meet to be in the result.
 #[derive(Clone, Debug, PartialEq)]

@@ -17,6 +17,7 @@ fn pages_of_any_size_give_the_same_rows() {
         "SELECT c.id FROM c ORDER BY c.a OFFSET 3 LIMIT 20",
         "SELECT c.id, t FROM c JOIN t IN c.tags ORDER BY c.b DESC",
         "SELECT DISTINCT c.n FROM c ORDER BY c.n",
+        "SELECT DISTINCT VALUE c.n FROM c ORDER BY c.a DESC",
         "SELECT DISTINCT VALUE c.n FROM c ORDER BY c.a OFFSET 1 LIMIT 5",
         "SELECT c.a, COUNT(1) AS n FROM c GROUP BY c.a",
         "SELECT c.n, MAX(c.id) AS last FROM c GROUP BY c.n OFFSET 1 LIMIT 4",

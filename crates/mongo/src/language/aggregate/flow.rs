@@ -241,12 +241,21 @@ pub struct Blocking {
     bytes: usize,
     bytes_max: usize,
     together: Together,
+    /// What documents must be to be of any use.
+    condition: Option<Filter>,
     results: Option<vec::IntoIter<RawDocumentBuf>>,
 }
 
 impl Blocking {
     pub fn new(name: &'static str, bytes_max: usize, together: Together) -> Self {
-        Self { name, held: Vec::new(), bytes: 0, bytes_max, together, results: None }
+        let (held, condition, results) = (Vec::new(), None, None);
+        Self { name, held, bytes: 0, bytes_max, together, condition, results }
+    }
+
+    /// The same, of documents that are so.
+    pub fn with_condition(mut self, condition: Filter) -> Self {
+        self.condition = Some(condition);
+        self
     }
 }
 
@@ -257,6 +266,10 @@ impl std::fmt::Debug for Blocking {
 }
 
 impl Stage for Blocking {
+    fn condition(&self) -> Option<&Filter> {
+        self.condition.as_ref()
+    }
+
     fn next(&mut self, up: &mut Up<'_>) -> Result<Step> {
         loop {
             if let Some(results) = &mut self.results {

@@ -329,8 +329,10 @@ fn stage(
         }
         "$geoNear" => {
             let near = Near::parse_stage(object(name, 10024, value)?, vars)?;
+            let condition = near.condition();
             let together = move |documents| near.run(documents);
-            out.push(Box::new(Blocking::new("$geoNear", memory, Box::new(together))));
+            let stage = Blocking::new("$geoNear", memory, Box::new(together));
+            out.push(Box::new(stage.with_condition(condition)));
         }
         _ => return Err(unrecognized(name)),
     }

@@ -1,8 +1,9 @@
 //! Distances: `$near`, `$nearSphere` and the stage `$geoNear`.
 
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
+use model::cells::{self, Cell, Span};
 
-use super::shape::Shape;
+use super::shape::{Shape, span_around};
 use super::sphere::Vector;
 use super::{EARTH_METRES, Point, each_shape, flat_distance, pair};
 use crate::language::aggregate::with_field;
@@ -90,6 +91,20 @@ impl Near {
             }
         }
         Ok(())
+    }
+
+    /// The cells in which all that is near enough is kept; none on the plane.
+    pub fn cells(&self) -> Option<Vec<Cell>> {
+        let radius = match self.measure {
+            Measure::Metres => self.max / EARTH_METRES,
+            Measure::Radians => self.max,
+            Measure::Flat => return None,
+        };
+        let span = match radius < std::f64::consts::PI {
+            true => span_around(Vector::of(self.centre), radius),
+            false => Span::WORLD,
+        };
+        Some(cells::cover(&[span], cells::REGION_CELLS_MAX))
     }
 
     /// The distance of the nearest geometry at a path, if it is within the limits.
@@ -181,6 +196,11 @@ pub struct NearStage {
 }
 
 impl NearStage {
+    /// What documents must be to come out of it.
+    pub fn condition(&self) -> Filter {
+        Filter::near_and(&self.path, &self.near, self.filter.as_ref())
+    }
+
     /// Measures and sorts.
     pub fn run(&self, documents: Vec<RawDocumentBuf>) -> Result<Vec<RawDocumentBuf>> {
         let mut found = Vec::new();

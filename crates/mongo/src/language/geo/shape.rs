@@ -1,6 +1,7 @@
 //! GeoJSON geometries.
 
 use bson::{RawBsonRef, RawDocument};
+use model::cells::Span;
 
 use super::sphere::{Vector, cross, cross_properly, edges, in_ring, on_ring};
 use super::{Point, pair};
@@ -156,6 +157,23 @@ impl Shape {
         Ok(rings)
     }
 
+    /// Spans of the world that hold all of it.
+    ///
+    /// What lies within less than a quarter of a turn from a middle has its edges, and what they enclose, there too.
+    pub fn spans(&self) -> Vec<Span> {
+        let lines = self.lines.iter().map(Vec::as_slice);
+        let borders = self.polygons.iter().filter_map(|rings| rings.first()).map(Vec::as_slice);
+        let points = self.points.iter().map(std::slice::from_ref);
+        points
+            .chain(lines)
+            .chain(borders)
+            .map(|part| match Vector::middle(part) {
+                Some((middle, radius)) if radius < 1.5 => span_around(middle, radius),
+                _ => Span::WORLD,
+            })
+            .collect()
+    }
+
     /// Whether something can lie in it.
     pub fn has_area(&self) -> bool {
         !self.polygons.is_empty() && self.points.is_empty() && self.lines.is_empty()
@@ -214,6 +232,12 @@ impl Shape {
             || self.corners().any(|corner| touched(other, corner))
             || self.lines().any(|own| other.lines().any(|their| cross(own, their)))
     }
+}
+
+/// A span of the world that holds all within so many radians of a place.
+pub fn span_around(centre: Vector, radius: f64) -> Span {
+    let Point { x, y } = centre.to_point();
+    Span::place(x, y).widened(radius.to_degrees())
 }
 
 fn items(value: RawBsonRef<'_>) -> Result<Vec<RawBsonRef<'_>>> {

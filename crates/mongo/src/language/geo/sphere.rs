@@ -24,6 +24,24 @@ impl Vector {
         }
     }
 
+    /// Longitude and latitude in degrees.
+    pub fn to_point(self) -> Point {
+        let latitude = self.z.atan2(self.x.hypot(self.y));
+        Point { x: self.y.atan2(self.x).to_degrees(), y: latitude.to_degrees() }
+    }
+
+    /// The middle of points, and how far the farthest of them is from it; none if they have no middle.
+    pub fn middle(points: &[Self]) -> Option<(Self, f64)> {
+        let sum = points.iter().fold(Self { x: 0.0, y: 0.0, z: 0.0 }, |sum, each| sum.plus(*each));
+        let length = sum.length();
+        if length < 1e-9 {
+            return None;
+        }
+        let middle = Self { x: sum.x / length, y: sum.y / length, z: sum.z / length };
+        let farthest = points.iter().map(|each| middle.angle(*each)).fold(0.0, f64::max);
+        Some((middle, farthest))
+    }
+
     fn dot(self, other: Self) -> f64 {
         self.x * other.x + self.y * other.y + self.z * other.z
     }
