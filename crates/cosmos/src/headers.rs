@@ -31,6 +31,7 @@ names! {
     CONTINUATION = "x-ms-continuation";
     CONTINUATION_LIMIT = "x-ms-documentdb-responsecontinuationtokenlimitinkb";
     CROSS_PARTITION = "x-ms-documentdb-query-enablecrosspartition";
+    ENABLE_SCAN = "x-ms-documentdb-query-enable-scan";
     END_EPK = "x-ms-end-epk";
     EXPIRY_SECONDS = "x-ms-documentdb-expiry-seconds";
     FORWARDED_HOST = "x-forwarded-host";

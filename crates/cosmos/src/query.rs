@@ -54,9 +54,10 @@ fn describe_work(
             How::InOrder => "an index gave the items in order",
             How::Counted => "an index counted the items",
         };
+        let sorted = if account.sorted { ", and the rows were sorted" } else { "" };
         let Account { items, entries, rows, .. } = account;
         let text = format_args!(
-            "{how} ({items} items and {entries} index entries read for {rows} rows); the query {used}"
+            "{how}{sorted} ({items} items and {entries} index entries read for {rows} rows); the query {used}"
         );
         answer.headers.insert(&headers::EXPLANATION, Pen::new().value(text));
     }
@@ -163,6 +164,7 @@ pub(crate) fn request(call: &mut Call<'_>) -> Result<QueryRequest> {
         Some(_) => return Err(bad_parameters()),
     };
     let cross_partition = flag(call.headers, &headers::CROSS_PARTITION);
+    let scan = flag(call.headers, &headers::ENABLE_SCAN);
     let resume = match body.get_mut("resumeFilter").map(Value::take) {
         None | Some(Value::Null) => None,
         Some(filter) => Some(resume_filter(filter).ok_or_else(|| {
@@ -171,7 +173,7 @@ pub(crate) fn request(call: &mut Call<'_>) -> Result<QueryRequest> {
             )
         })?),
     };
-    Ok(QueryRequest { text, parameters, cross_partition, scope: Scope::Container, resume })
+    Ok(QueryRequest { text, parameters, cross_partition, scan, scope: Scope::Container, resume })
 }
 
 /// Where to begin: `{"value": [key, …], "rid"?: …, "exclude"?: bool}`, in which `[]` is an undefined key.

@@ -41,13 +41,14 @@ const READ_ONLY_KEY: &str = "cmVhZC1vbmx5LWtleS1vZi10aGUtdGVzdHM=";
 const WRONG_KEY: &str = "d3Jvbmcta2V5LW9mLXRoZS10ZXN0cy0tLS0=";
 
 /// Short names of headers.
-const ALIASES: [(&str, &str); 23] = [
+const ALIASES: [(&str, &str); 24] = [
     ("activity", "x-ms-activity-id"),
     ("autoscale", "x-ms-cosmos-offer-autopilot-settings"),
     ("batch", "x-ms-cosmos-is-batch-request"),
     ("consistency", "x-ms-consistency-level"),
     ("continuation", "x-ms-continuation"),
     ("cross", "x-ms-documentdb-query-enablecrosspartition"),
+    ("scan", "x-ms-documentdb-query-enable-scan"),
     ("end", "x-ms-end-epk"),
     ("format", "x-ms-cosmos-changefeed-wire-format-version"),
     ("indexmetrics", "x-ms-cosmos-populateindexmetrics"),

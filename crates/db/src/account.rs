@@ -15,6 +15,8 @@ use crate::{Container, Db, QueryRequest, Result, Scope, Settings};
 pub struct Account {
     /// How its items came.
     pub how: How,
+    /// Whether they, or their rows, were then sorted.
+    pub sorted: bool,
     /// From the request to the page.
     pub total: Duration,
     /// To read and check the query's text, part of the total.

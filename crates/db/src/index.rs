@@ -44,6 +44,8 @@ pub(crate) struct Composite {
     pub paths: Vec<CompositePath>,
     /// What its terms begin with: `+/a-/b`.
     pub name: String,
+    /// Whether it has terms. With a path that is the server's to set it has none, and what it promises is done by sorting.
+    pub kept: bool,
 }
 
 /// One path of a composite index.
@@ -97,7 +99,8 @@ impl IndexingPolicy {
                     );
                 }
             }
-            terms.extend(self.composites.iter().map(|composite| composite.term(item)));
+            let kept = self.composites.iter().filter(|composite| composite.kept);
+            terms.extend(kept.map(|composite| composite.term(item)));
             terms.extend(self.spatial.iter().flat_map(|spatial| spatial.terms(item)));
             if self.root.includes_any() {
                 terms.push(shape_term(shape_of(members)));
@@ -226,17 +229,15 @@ pub(crate) fn term(path: &str, value: &Value) -> Vec<u8> {
 }
 
 impl Composite {
-    /// A composite index of these paths; `None` if one of them is the server's to set, for which composites are not kept.
-    pub fn new(paths: Vec<CompositePath>) -> Option<Self> {
-        let mut name = String::new();
+    /// A composite index of these paths.
+    pub fn new(paths: Vec<CompositePath>) -> Self {
+        let (mut name, mut kept) = (String::new(), true);
         for CompositePath { path, descending } in &paths {
-            if path.segments().first().is_some_and(|first| is_system_property(first)) {
-                return None;
-            }
+            kept &= !path.segments().first().is_some_and(|first| is_system_property(first));
             name.push(if *descending { '-' } else { '+' });
             path.segments().iter().for_each(|segment| push_segment(&mut name, segment));
         }
-        Some(Self { paths, name })
+        Self { paths, name, kept }
     }
 
     /// An item's only term of this index.

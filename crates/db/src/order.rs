@@ -23,14 +23,14 @@ use storage::{Direction, Family, Snapshot};
 
 use crate::access::{self, index_path};
 use crate::index::{
-    COMPOSITE_STRING_BYTES_MAX, Composite, SHAPE_DEPTH, STRING_BYTES_MAX, push_component,
-    read_component, shape_prefix, shape_term,
+    COMPOSITE_STRING_BYTES_MAX, Composite, SHAPE_DEPTH, STRING_BYTES_MAX, is_system_property,
+    push_component, read_component, shape_prefix, shape_term,
 };
 use crate::keys::{Key, PartitionId, ordinal_of, term_range};
 use crate::record::Record;
 use crate::scan::successor;
 use crate::writer::parse_stored;
-use crate::{Result, Settings};
+use crate::{Error, Result, Settings};
 
 /// More shapes than this are not worth looking at one by one.
 const SHAPES_MAX: usize = 512;
@@ -73,7 +73,8 @@ impl Order {
             [] => None,
             [key] => Self::by_path(partition, settings, key, condition),
             keys => {
-                let fits = |composite: &&Composite| fit(composite, keys).is_some();
+                let fits =
+                    |composite: &&Composite| composite.kept && fit(composite, keys).is_some();
                 let composite = settings.indexing.composites.iter().find(fits)?;
                 Some(Self::by_composite(partition, composite, fit(composite, keys)?))
             }
@@ -217,6 +218,30 @@ impl Order {
             }
         }
         Ok((at, true))
+    }
+}
+
+/// Refuses an order that no index of the policy holds, as the service does. Every item is indexed by its id and its server-set properties.
+pub(crate) fn check(settings: &Settings, order: &[OrderPath]) -> Result<()> {
+    let refuse = |why: &str| Err(Error::Invalid(why.into()));
+    match order {
+        [] => Ok(()),
+        [key] => {
+            let name = key.path.trim_start_matches('/').trim_end_matches("/?");
+            let always = name == "id" || is_system_property(name);
+            match always || index_path(settings, &key.path).is_some() {
+                true => Ok(()),
+                false => refuse(
+                    "The index path corresponding to the specified order-by item is excluded.",
+                ),
+            }
+        }
+        keys => match settings.indexing.composites.iter().any(|c| fit(c, keys).is_some()) {
+            true => Ok(()),
+            false => refuse(
+                "The order by query does not have a corresponding composite index that it can be served from.",
+            ),
+        },
     }
 }
 

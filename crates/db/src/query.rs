@@ -15,6 +15,7 @@ use crate::account::Account;
 use crate::charge;
 use crate::fan::{self, Fan, Way, Wish};
 use crate::items::{PAGE_BYTES_MAX, Page, PageRequest, ReadOptions, Scope};
+use crate::order;
 use crate::ranges::{Place, Places, Target, invalid_token};
 use crate::{Container, Db, Error, Reply, Result};
 
@@ -27,6 +28,8 @@ pub struct QueryRequest {
     pub parameters: Vec<(String, Value)>,
     /// Whether it may look at more than one partition key.
     pub cross_partition: bool,
+    /// Whether it may sort what no index of the container's policy has in order.
+    pub scan: bool,
     /// Which items it is about.
     pub scope: Scope,
     /// Where a sorted query that a client merges itself is to begin.
@@ -112,6 +115,9 @@ impl Db {
             let compiled = self.compiled(container, query)?;
             let plan = compiled.plan();
             let compile = self.clock.stopwatch().saturating_sub(begun);
+            if !query.scan {
+                order::check(&container.runtime.settings(), &plan.order)?;
+            }
             if matches!(scope, Scope::Container) && compiled.reads_items() {
                 let pinned = pinned_keys(container, &plan);
                 if !query.cross_partition && pinned.as_ref().is_none_or(|keys| keys.len() > 1) {
@@ -370,6 +376,7 @@ impl<'q> Run<'q> {
         let mut account = fan.account();
         account.rows = self.rows.len();
         account.row_bytes = self.bytes;
+        account.sorted = way != Way::InOrder && self.compiled.tree().order_by.is_some();
         Ok(Some(Page { rows: self.rows, continuation, account }))
     }
 

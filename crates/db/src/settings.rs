@@ -589,7 +589,7 @@ fn composite_indexes(indexes: Option<&Value>) -> Vec<Composite> {
             Some(CompositePath { path, descending: order.eq_ignore_ascii_case("descending") })
         };
         let paths: Option<Vec<_>> = index.as_array().into_iter().flatten().map(path).collect();
-        let composite = paths.and_then(Composite::new);
+        let composite = paths.map(Composite::new);
         composites.extend(composite.filter(|new| !composites.contains(new)));
     }
     composites

@@ -229,6 +229,27 @@ fn every_function_is_shown_in_every_case() {
     assert_eq!(missing, []);
 }
 
+/// Every code that the crate can complain with is shown by a script or asked for by a test.
+#[test]
+fn every_complaint_is_shown() {
+    let codes = |paths: Vec<PathBuf>| -> BTreeSet<String> {
+        let texts = paths.iter().map(|path| std::fs::read_to_string(path).unwrap());
+        let texts: Vec<String> = texts.collect();
+        let words = texts.iter().flat_map(|text| text.split(|c: char| !c.is_ascii_alphanumeric()));
+        let is_code = |word: &&str| {
+            let number = word.strip_prefix("SC").unwrap_or_default();
+            number.len() == 4 && number.bytes().all(|byte| byte.is_ascii_digit())
+        };
+        words.filter(is_code).map(str::to_owned).collect()
+    };
+    let known = codes(files("../src"));
+    let shown: BTreeSet<String> =
+        codes(files("")).into_iter().chain(codes(files("../tests"))).collect();
+    assert!(known.len() > 20, "{known:?}");
+    assert_eq!(known.difference(&shown).collect::<Vec<_>>(), Vec::<&String>::new());
+}
+
+/// All files below a folder of scripts.
 fn files(folder: &str) -> Vec<PathBuf> {
     let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("testscripts").join(folder)];
     let mut files = Vec::new();

@@ -430,6 +430,7 @@ impl Work {
             text: query["query"].as_str().unwrap_or_default().to_owned(),
             parameters: parameters.filter_map(parameter).collect(),
             cross_partition: true,
+            scan: true,
             scope: Scope::Key(self.key.clone()),
             resume: None,
         };

@@ -183,6 +183,7 @@ impl Tried {
             text: query.to_string(),
             parameters: Vec::new(),
             cross_partition: true,
+            scan: true,
             scope: scope.clone(),
             resume: None,
         };

@@ -64,6 +64,7 @@ async fn count(world: &World) -> u64 {
         text,
         parameters: vec![],
         cross_partition: true,
+        scan: true,
         scope: Scope::Container,
         resume: None,
     };

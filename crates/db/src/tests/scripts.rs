@@ -152,6 +152,7 @@ fn plan(world: &World, command: &Command) -> Output {
         text,
         parameters: Vec::new(),
         cross_partition: true,
+        scan: true,
         scope: Scope::Container,
         resume: None,
     };
@@ -368,6 +369,7 @@ async fn query(world: &mut World, command: &Command) -> Output {
         text,
         parameters: Vec::new(),
         cross_partition: true,
+        scan: true,
         scope: Scope::Container,
         resume: None,
     };

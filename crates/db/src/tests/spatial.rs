@@ -94,6 +94,7 @@ fn request(text: &str) -> QueryRequest {
         text: text.to_owned(),
         parameters: Vec::new(),
         cross_partition: true,
+        scan: true,
         scope: Scope::Container,
         resume: None,
     }

@@ -78,8 +78,8 @@ impl Ranker {
                 for (n, weight) in (0..count).zip(&rank.weights) {
                     // A negative weight turns the order of its score around.
                     let scores = scores(n).into_iter().map(|score| score * weight.signum());
-                    for (place, row) in ranking(&scores.collect::<Vec<_>>()).iter().enumerate() {
-                        fused[*row] += weight.abs() / (FUSION + place as f64 + 1.0);
+                    for (row, rank) in ranks(&scores.collect::<Vec<_>>()).iter().enumerate() {
+                        fused[row] += weight.abs() / (FUSION + *rank as f64);
                     }
                 }
                 fused
@@ -96,6 +96,18 @@ impl Ranker {
             Sample::Number(number) => number.unwrap_or(f64::NEG_INFINITY),
         }
     }
+}
+
+/// The rank of each score, the best being the first; equal ones have the same, as in the SDKs that fuse by themselves.
+fn ranks(scores: &[f64]) -> Vec<usize> {
+    let mut ranks = vec![0; scores.len()];
+    let (mut rank, mut last) = (0, None);
+    for n in ranking(scores) {
+        rank += usize::from(last != Some(scores[n]));
+        last = Some(scores[n]);
+        ranks[n] = rank;
+    }
+    ranks
 }
 
 /// The numbers of the scores, best first, equal ones as they came.

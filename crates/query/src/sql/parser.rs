@@ -226,6 +226,10 @@ impl Parser<'_> {
                 self.at = score;
                 return Err(self.unexpected());
             }
+            if self.peek_keyword("ASC") || self.peek_keyword("DESC") {
+                let message = "Specifying a sort order (ASC or DESC) in the ORDER BY RANK clause is not allowed.";
+                return Err(Diagnostic::at(self.span(), "SC2244", message));
+            }
             return Ok(OrderBy::Rank(expr));
         }
         Ok(OrderBy::Keys(self.list(|parser| {
