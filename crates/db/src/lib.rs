@@ -35,6 +35,7 @@ pub mod catalog;
 pub mod charge;
 pub mod check;
 pub mod container;
+pub mod copy;
 pub mod delete_key;
 pub mod documents;
 pub mod error;

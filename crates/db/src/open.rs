@@ -44,6 +44,7 @@ impl Db {
             None => false,
         };
         let snapshot = engine.snapshot();
+        crate::copy::check_finished(&*snapshot).await?;
         match number_at(&*snapshot, Meta::Format).await? {
             None => match begin(&*engine, &*clock).await {
                 // Another server was faster.

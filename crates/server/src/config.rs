@@ -33,6 +33,16 @@ pub enum Command {
         #[arg(value_name = "DIR", default_value = DATA)]
         data: PathBuf,
     },
+    /// Copy a database to another store, and compare the two; run again, it goes on where it was stopped. Stores are directories or
+    /// postgres:// addresses; a directory must not be in use by a server, and nobody may write meanwhile
+    Copy {
+        /// The source
+        #[arg(long, value_name = "DIR|URL")]
+        from: String,
+        /// The target: a new directory, or an empty database
+        #[arg(long, value_name = "DIR|URL")]
+        to: String,
+    },
     /// Show what expires when in a container of a running server, how far its purge is, and what another default would do
     Ttl {
         /// The container

@@ -22,6 +22,7 @@
 pub mod certificate;
 pub mod check;
 pub mod config;
+pub mod copy;
 pub mod guard;
 pub mod insight;
 mod lanes;

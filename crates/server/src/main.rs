@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::Parser;
 use server::config::{Cli, Command, Serve};
-use server::{check, insight, logger, transfer};
+use server::{check, copy, insight, logger, transfer};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
@@ -23,6 +23,7 @@ fn main() -> ExitCode {
             logger::start(log::LevelFilter::Warn);
             runtime().and_then(|runtime| runtime.block_on(check::run(&data)))
         }
+        Some(Command::Copy { from, to }) => client(copy::run(&from, &to)),
         Some(Command::Ttl { container, default, remote }) => {
             client(insight::ttl(&remote, &container, default.as_deref()))
         }

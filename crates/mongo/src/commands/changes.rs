@@ -36,6 +36,9 @@ const WAIT: Duration = Duration::from_secs(1);
 /// How often it looks meanwhile.
 const NAP: Duration = Duration::from_millis(20);
 
+/// What the token of an `invalidate` ends with.
+const END: &str = "i";
+
 /// Changes read at a time.
 const CHANGES_MAX: usize = 1_000;
 
@@ -165,7 +168,22 @@ pub(super) async fn open(
         over: false,
         wait: Duration::ZERO,
     };
-    let token = options.document("resumeAfter")?.or(options.document("startAfter")?);
+    let level = call.fields().document("readConcern")?;
+    let level = level.map(|concern| Fields(concern).text("level")).transpose()?.flatten();
+    if let Some(level) = level.filter(|level| *level != "majority") {
+        return Err(Refusal::new(
+            72,
+            format!("$changeStream cannot run with the read concern '{level}': use majority."),
+        ));
+    }
+    let resumed = options.document("resumeAfter")?;
+    if resumed.is_some_and(|token| token.get_str("_data").is_ok_and(|data| data.ends_with(END))) {
+        return Err(Refusal::new(
+            260,
+            "The resume token is that of an invalidate event, after which nothing comes: begin anew with startAfter.",
+        ));
+    }
+    let token = resumed.or(options.document("startAfter")?);
     stream.start(call.db(), token, options.get("startAtOperationTime")).await?;
     let batch = stream.next(call.db(), size).await?;
     let namespace = call.namespace(collection.unwrap_or("$cmd.aggregate"));
@@ -317,7 +335,7 @@ impl Stream {
         loop {
             let rows = self.look(db, rows_max.min(CHANGES_MAX)).await?;
             if !rows.is_empty() || left.is_zero() || self.over {
-                let token = Some(rawdoc! {"_data": write_token(&self.positions)});
+                let token = Some(rawdoc! {"_data": self.token()});
                 return Ok(Batch { rows, done: self.over, token });
             }
             let nap = left.min(NAP);
@@ -326,10 +344,15 @@ impl Stream {
         }
     }
 
+    /// From where a stream goes on; after the end of what was watched it says so.
+    fn token(&self) -> String {
+        write_token(&self.positions) + if self.over { END } else { "" }
+    }
+
     async fn look(&mut self, db: &Db, rows_max: usize) -> Result<Vec<Bytes>> {
         let mut rows = Vec::new();
-        let containers = self.containers(db);
-        for container in &containers {
+        let there = self.containers(db);
+        for container in &there {
             let number = container.rid.number;
             if !self.positions.contains_key(&number) {
                 // It has come into being since.
@@ -340,7 +363,8 @@ impl Stream {
                 self.positions.insert(number, position);
             }
         }
-        let mut queues: Vec<Queue> = containers.iter().cloned().map(Queue::new).collect();
+        let moved = self.moved(db, &there);
+        let mut queues: Vec<Queue> = there.iter().cloned().chain(moved).map(Queue::new).collect();
         while rows.len() < rows_max {
             for queue in queues.iter_mut().filter(|queue| queue.waiting.is_empty() && queue.more) {
                 queue.waiting = self.read(db, &queue.container, rows_max - rows.len()).await?;
@@ -361,8 +385,33 @@ impl Stream {
             };
             rows.extend(self.through_stages(event)?);
         }
-        self.take_leave(db, &containers, &mut rows)?;
+        // Whoever leaves has been heard out.
+        if rows.len() < rows_max {
+            self.take_leave(db, &there, &mut rows)?;
+        }
         Ok(rows)
+    }
+
+    /// Collections that are watched no more because they have got another name: what was changed before is still to be told.
+    fn moved(&self, db: &Db, there: &[Owner]) -> Vec<Owner> {
+        let gone = |number: &u32| there.iter().all(|container| container.rid.number != *number);
+        let named = |(number, (database, _)): (&u32, &(String, String))| {
+            let all = db.containers(database).ok()?;
+            all.into_iter().find(|container| container.rid.number == *number)
+        };
+        let known = self.names.iter().filter(|(number, _)| self.positions.contains_key(*number));
+        known.filter(|(number, _)| gone(number)).filter_map(named).collect()
+    }
+
+    /// Which document an event is about, and of which collection, by the name that it was watched under.
+    fn name_document(&self, event: &mut RawDocumentBuf, container: &Container, body: &RawDocument) {
+        let id = field(body, "_id").map_or(RawBson::Null, RawBson::from);
+        let names = match self.names.get(&container.rid.number) {
+            Some((database, name)) => rawdoc! {"db": database.as_str(), "coll": name.as_str()},
+            None => rawdoc! {"db": &*container.database_id, "coll": container.id()},
+        };
+        event.append(bson::cstr!("ns"), names);
+        event.append(bson::cstr!("documentKey"), rawdoc! {"_id": id});
     }
 
     /// What comes next in one collection.
@@ -425,7 +474,7 @@ impl Stream {
         let body = document(&change.document.body)?;
         let mut event = self.head("insert", change.ts());
         event.append(bson::cstr!("fullDocument"), body.to_owned());
-        name_document(&mut event, container, body);
+        self.name_document(&mut event, container, body);
         Ok(event)
     }
 
@@ -458,7 +507,7 @@ impl Stream {
         if let Some(full) = full {
             event.append(bson::cstr!("fullDocument"), full);
         }
-        name_document(&mut event, container, body);
+        self.name_document(&mut event, container, body);
         if version.change == Change::Update {
             let description = difference(document(&version.previous)?, body)?;
             event.append(bson::cstr!("updateDescription"), description);
@@ -507,7 +556,14 @@ impl Stream {
             self.over = true;
         }
         if self.over {
-            let event = self.head("invalidate", now);
+            let mut event = RawDocumentBuf::new();
+            for element in self.head("invalidate", now).iter() {
+                let (name, value) = element?;
+                match name.as_str() {
+                    "_id" => event.append(name, rawdoc! {"_data": self.token()}),
+                    _ => event.append(name, value),
+                }
+            }
             rows.extend(self.through_stages(event)?);
         }
         Ok(())
@@ -548,14 +604,6 @@ impl Stream {
     }
 }
 
-/// Which document an event is about.
-fn name_document(event: &mut RawDocumentBuf, container: &Container, body: &RawDocument) {
-    let id = field(body, "_id").map_or(RawBson::Null, RawBson::from);
-    let names = rawdoc! {"db": &*container.database_id, "coll": container.id()};
-    event.append(bson::cstr!("ns"), names);
-    event.append(bson::cstr!("documentKey"), rawdoc! {"_id": id});
-}
-
 fn history_lost() -> Refusal {
     Refusal::new(
         286,
@@ -583,7 +631,8 @@ fn write_token(positions: &BTreeMap<u32, Position>) -> String {
 fn read_token(token: &RawDocument) -> Result<BTreeMap<u32, Position>> {
     let invalid =
         || Refusal::new(260, "The resume token cannot be read: it is none of this server's.");
-    let mut text = token.get_str("_data").map_err(|_| invalid())?;
+    let text = token.get_str("_data").map_err(|_| invalid())?;
+    let mut text = text.strip_suffix(END).unwrap_or(text);
     let mut positions = BTreeMap::new();
     let mut take = |digits: usize| {
         let (taken, rest) = text.split_at_checked(digits)?;
