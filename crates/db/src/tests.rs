@@ -1,5 +1,6 @@
 //! What the database promises: the scripts in `testscripts`, one a contract rule, and random histories.
 
+mod cancel;
 mod concurrency;
 mod crash;
 mod feed;
