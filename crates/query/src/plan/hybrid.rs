@@ -35,8 +35,8 @@ impl Compiled {
         };
         let components = components(calls(expr), &rank.scores);
         let skip = self.block.offset;
-        let take = self.block.limit.unwrap_or_default();
-        let top = (skip + take) * CANDIDATES;
+        let take = self.block.limit;
+        let top = take.map(|take| (skip + take) * CANDIDATES);
         let infos = |with_payload: bool| -> Vec<Json> {
             let info =
                 |component| component_info(rewrite, &components, component, (top, with_payload));
@@ -115,7 +115,7 @@ fn component_info(
     rewrite: &Rewrite<'_>,
     all: &[Component],
     component: &Component,
-    (top, with_payload): (u64, bool),
+    (top, with_payload): (Option<u64>, bool),
 ) -> Json {
     let scores: Vec<&str> = all.iter().map(|component| component.text.as_str()).collect();
     let scores = format!("\"componentScores\": [{}]", scores.join(", "));
@@ -127,6 +127,7 @@ fn component_info(
     };
     let (root, from, filter, score) = (&parts.root, &parts.from, &parts.filter, &component.text);
     let direction = if component.descending { "DESC" } else { "ASC" };
+    let first = top.map_or(String::new(), |top| format!("TOP {top} "));
     json!({
         "distinctType": "None",
         "top": top,
@@ -139,7 +140,7 @@ fn component_info(
         "aggregates": [],
         "groupByAliasToAggregateType": {},
         "rewrittenQuery": format!(
-            "SELECT TOP {top} {root}._rid, [{{\"item\": {score}}}] AS orderByItems, {payload} AS \
+            "SELECT {first}{root}._rid, [{{\"item\": {score}}}] AS orderByItems, {payload} AS \
              payload FROM {from} WHERE {filter} ORDER BY {score} {direction}",
         ),
         "hasSelectValue": false,
