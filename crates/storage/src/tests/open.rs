@@ -2,26 +2,13 @@
 
 use std::sync::Arc;
 
+use super::{put, refusal};
 use crate::embedded::{Embedded, Options};
 use crate::testing::block_on;
 use crate::{Batch, Engine, Error, Family};
 
 fn open(path: &std::path::Path) -> crate::Result<Embedded> {
     Embedded::open(path, Options::default())
-}
-
-fn refusal(result: crate::Result<Embedded>) -> String {
-    match result {
-        Err(Error::Open(text)) => text,
-        Err(error) => panic!("another error: {error:?}"),
-        Ok(_) => panic!("it was opened"),
-    }
-}
-
-fn put(key: &str, value: &str) -> Batch {
-    let mut batch = Batch::default();
-    batch.put(Family::Item, key.to_string(), value.to_string());
-    batch
 }
 
 #[test]

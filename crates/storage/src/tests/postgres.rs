@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::put;
 use crate::postgres::{Buckets, Options, Postgres};
 use crate::testing::postgres::{as_user, database, sql};
 use crate::{Batch, Direction, Engine, Error, Family};
@@ -24,17 +25,7 @@ pub(super) async fn open(url: &str) -> crate::Result<Postgres> {
 }
 
 async fn refusal(url: &str) -> String {
-    match open(url).await {
-        Err(Error::Open(text)) => text,
-        Err(error) => panic!("another error: {error:?}"),
-        Ok(_) => panic!("it was opened"),
-    }
-}
-
-fn put(key: &str, value: &str) -> Batch {
-    let mut batch = Batch::default();
-    batch.put(Family::Item, key.to_string(), value.to_string());
-    batch
+    super::refusal(open(url).await)
 }
 
 /// A batch as a partition's: its head is checked and counted up.
