@@ -5,6 +5,7 @@ mod open;
 mod postgres;
 mod random;
 mod scripts;
+mod tls;
 
 use crate::{Batch, Error, Family, Result};
 
