@@ -241,7 +241,8 @@ impl Db {
         let result = async {
             check_key(container, key)?;
             self.check_session(partition, options)?;
-            self.admit(partition)?;
+            // Who is sent away pays nothing: asking again and again must not make the wait longer.
+            self.admit(partition).inspect_err(|_| charge = RequestCharge::default())?;
             let horizon = container.runtime.ttl.horizon(self.now());
             let record = self.find_item(container, partition, key, id).await?;
             let record = record.filter(|record| horizon.is_live(record.ts, record.own_ttl));
