@@ -306,7 +306,12 @@ impl Db {
             let record = record.filter(|record| horizon.is_live(record.ts, record.own_ttl));
             record.ok_or(Error::NotFound)
         });
-        let charge = record.as_ref().map_or(charge::MISS, |record| charge::read(record.body.len()));
+        let charge = match &record {
+            Ok(record) => charge::read(record.body.len()),
+            // Who is sent away pays nothing: asking again and again must not make the wait longer.
+            Err(Error::Throttled { .. }) => RequestCharge::default(),
+            Err(_) => charge::MISS,
+        };
         self.settle(partition, charge);
         let result = record.map(|record| Item::of(&record));
         Reply { result, charge, session: Some(session), other_sessions: Vec::new() }
