@@ -11,6 +11,7 @@
 //! purge                            removes what has expired
 //! stored                           how many documents and index entries are really stored
 //! anew                             begins anew
+//! store unreachable                the store fails from now on (see storage::testing::Fault)
 //! strict                           the same, with --mongo-strict-cosmos
 //! ```
 
@@ -25,6 +26,7 @@ use goldenscript::{Argument, Command, Context, Runner};
 use model::clock::{Timestamp, VirtualClock};
 use serde_json::Value;
 use storage::memory::Memory;
+use storage::testing::Failing;
 use tokio::sync::watch;
 
 use crate::connection::Connection;
@@ -125,6 +127,7 @@ fn broken_commands_are_answered_or_refused() {
 pub(crate) struct World {
     runtime: tokio::runtime::Runtime,
     pub clock: Arc<VirtualClock>,
+    store: Arc<Failing>,
     db: Db,
     connection: Connection,
     _stopping: watch::Sender<bool>,
@@ -139,14 +142,25 @@ impl World {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let clock = Arc::new(VirtualClock::frozen(START));
         let options = db::Options { layouts: Some(layout::compile), ..db::Options::default() };
-        let open = Db::open(Arc::new(Memory::new()), clock.clone(), options);
+        let store = Arc::new(Failing::new(Arc::new(Memory::new())));
+        let open = Db::open(store.clone(), clock.clone(), options);
         let db = runtime.block_on(open).unwrap();
         let front_end = FrontEnd::new(db.clone(), None, Options { strict_cosmos });
         let (stopping, stopped) = watch::channel(false);
         let address = "127.0.0.1:10255".parse().unwrap();
         let connection = Connection::new(Arc::new(front_end), address, stopped);
         let tokens = Vec::new();
-        Self { runtime, clock, db, connection, _stopping: stopping, requests: 0, cursor: 0, tokens }
+        Self {
+            runtime,
+            clock,
+            store,
+            db,
+            connection,
+            _stopping: stopping,
+            requests: 0,
+            cursor: 0,
+            tokens,
+        }
     }
 
     fn command(&mut self, database: &str, text: &str) -> Result<String, Box<dyn Error>> {
@@ -292,6 +306,10 @@ impl Runner for World {
                     ));
                 }
                 Ok(lines.join("\n"))
+            }
+            ("store", [fault]) => {
+                self.store.fail(fault.parse()?);
+                Ok(String::new())
             }
             ("anew", []) => {
                 *self = Self::new(false);
