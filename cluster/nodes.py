@@ -39,13 +39,21 @@ def install():
         skip("it needs root to install Debian's packages and to run three nodes")
     if not (all(map(shutil.which, ("patroni", "etcd", "faketime", "ip"))) and binaries()):
         environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        for command in (["apt-get", "update", "-qq"], ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *PACKAGES]):
-            try:
-                made = subprocess.run(command, env=environment, capture_output=True)
-            except FileNotFoundError:
-                skip("there is no apt-get to install Debian's packages with")
-            if made.returncode != 0:
-                skip("Debian's packages " + ", ".join(PACKAGES) + " cannot be installed")
+        # The packages would start services of their own.
+        forbid = pathlib.Path("/usr/sbin/policy-rc.d")
+        ours = not forbid.exists()
+        if ours:
+            forbid.write_text("#!/bin/sh\nexit 101\n")
+            forbid.chmod(0o755)
+        try:
+            for command in (["apt-get", "update", "-qq"], ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *PACKAGES]):
+                if subprocess.run(command, env=environment, capture_output=True).returncode != 0:
+                    skip("Debian's packages " + ", ".join(PACKAGES) + " cannot be installed")
+        except FileNotFoundError:
+            skip("there is no apt-get to install Debian's packages with")
+        finally:
+            if ours:
+                forbid.unlink()
 
 
 def binaries():
@@ -214,8 +222,10 @@ class Cluster:
         return max(views, key=lambda view: max((m.get("timeline") or 0 for m in view), default=-1))
 
     def leader(self):
-        """The leader as the cluster knows it."""
-        return next((int(m["name"][2:]) for m in self.members() if m["role"] == "leader"), None)
+        """The leader, as soon as there is one."""
+        def leaders(members):
+            return [int(m["name"][2:]) for m in members if m["role"] == "leader"]
+        return leaders(self.wait("a leader", leaders))[0]
 
     def wait(self, what, done, secs=180):
         """Waits until the members are so. The limit is for a machine that is slow; as a rule it takes a few seconds."""
@@ -223,7 +233,7 @@ class Cluster:
         while time.monotonic() < end:
             members = self.members()
             if done(members):
-                return
+                return members
             time.sleep(0.3)
         raise SystemExit(f"cluster: FAILED: {what} did not come about in {secs} s: {self.members()} (logs in {self.folder})")
 
