@@ -22,6 +22,8 @@ pub(crate) struct Failure {
     substatus: Option<u32>,
     /// The text for people, as it stands in the body's `message`.
     text: String,
+    /// What a client reads beside the text, in the body's `additionalErrorInfo`.
+    info: Option<String>,
     /// When it makes sense to ask again.
     retry_after_ms: Option<u64>,
     /// Headers beside the usual ones: the charge, the session token.
@@ -31,7 +33,8 @@ pub(crate) struct Failure {
 impl Failure {
     /// A refusal with a text of the front end's own.
     pub(crate) fn new(status: StatusCode, text: impl Into<String>) -> Self {
-        Self { status, substatus: None, text: text.into(), retry_after_ms: None, headers: None }
+        let text = text.into();
+        Self { status, substatus: None, text, info: None, retry_after_ms: None, headers: None }
     }
 
     /// 400.
@@ -52,6 +55,12 @@ impl Failure {
     /// The same with a substatus.
     pub(crate) fn with_substatus(mut self, substatus: u32) -> Self {
         self.substatus = Some(substatus);
+        self
+    }
+
+    /// The same with what a client reads beside the text.
+    pub(crate) fn with_info(mut self, info: String) -> Self {
+        self.info = Some(info);
         self
     }
 
@@ -103,7 +112,10 @@ impl Failure {
             "{}\r\nActivityId: {activity_id}, Microsoft.Azure.Documents.Common/2.14.0",
             self.text
         );
-        let body = serde_json::json!({"code": code(self.status), "message": message});
+        let mut body = serde_json::json!({"code": code(self.status), "message": message});
+        if let Some(info) = self.info {
+            body["additionalErrorInfo"] = info.into();
+        }
         Answer { status: self.status, headers, body: Bytes::from(body.to_string()) }
     }
 }

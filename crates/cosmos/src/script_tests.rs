@@ -13,8 +13,10 @@
 //! store unreachable                                    the store fails from now on (see storage::testing::Fault)
 //! ```
 //!
-//! A response is printed with all its headers but those that every response has; with the tag `[all]` these too.
+//! A response is printed with all its headers but those that every response has; with the tag `[all]` these too, with
+//! `[brief]` of all headers only the substatus and the continuation.
 
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::fmt::Write;
 use std::path::Path;
@@ -72,6 +74,9 @@ const ALIASES: [(&str, &str); 24] = [
 
 /// Headers that every response has.
 const EVERYWHERE: [&str; 3] = ["x-ms-activity-id", "x-ms-gatewayversion", "x-ms-schemaversion"];
+
+/// The headers of a brief answer.
+const BRIEF: [&str; 2] = ["x-ms-continuation", "x-ms-substatus"];
 
 #[test]
 fn scripts() {
@@ -189,7 +194,11 @@ impl Runner {
         Ok(request.body(Full::new(body))?)
     }
 
-    fn send(&self, request: Request<Full<Bytes>>, all: bool) -> String {
+    fn send(&self, request: Request<Full<Bytes>>, tags: &BTreeSet<String>) -> String {
+        let shows = |name: &str| match tags {
+            tags if tags.contains("brief") => BRIEF.contains(&name),
+            tags => tags.contains("all") || !EVERYWHERE.contains(&name),
+        };
         let peer = Peer { secure: true, local: false };
         self.runtime.block_on(async {
             let (head, body) = self.front_end.answer(request, peer).await.into_parts();
@@ -197,7 +206,7 @@ impl Runner {
             let mut headers: Vec<_> = head.headers.iter().collect();
             headers.sort_by_key(|(name, _)| name.as_str());
             for (name, value) in headers {
-                if all || !EVERYWHERE.contains(&name.as_str()) {
+                if shows(name.as_str()) {
                     writeln!(out, "{name}: {}", value.to_str().unwrap()).unwrap();
                 }
             }
@@ -228,7 +237,7 @@ impl goldenscript::Runner for Runner {
             return Ok(String::new());
         }
         let request = self.request(&command.name, split(first).1, rest)?;
-        Ok(self.send(request, context.tags.contains("all")))
+        Ok(self.send(request, &context.tags))
     }
 }
 

@@ -221,6 +221,36 @@ impl Db {
         Ok(plan)
     }
 
+    /// The plan for a client that merges the answers of partitions itself, if these cannot simply follow each other, and if no more than
+    /// the given features are needed for it.
+    pub fn merge_plan(
+        &self,
+        container: &Container,
+        query: &QueryRequest,
+        features: &[&str],
+    ) -> Result<Option<Value>> {
+        if !matches!(query.scope, Scope::Container) || !query.cross_partition {
+            return Ok(None);
+        }
+        let compiled = self.compiled(container, query)?;
+        let one_partition = match pinned_keys(container, &compiled.plan()) {
+            Some(keys) => {
+                let mut homes = keys.iter().map(|key| container.partition_of(key).id);
+                let first = homes.next();
+                homes.all(|home| Some(home) == first)
+            }
+            None => container.partitions.all.len() == 1,
+        };
+        let Some(info) = compiled.info().ok().filter(|_| !one_partition) else { return Ok(None) };
+        // Rows that are only counted off follow each other.
+        let merged = info.features.iter().any(|needed| *needed != "Top");
+        let can_merge = info.features.iter().all(|needed| features.contains(needed));
+        match merged && can_merge && info.merges_by_item() {
+            true => self.query_plan(container, query).map(Some),
+            false => Ok(None),
+        }
+    }
+
     /// The query as it runs over a container's items.
     pub(crate) fn compiled(
         &self,

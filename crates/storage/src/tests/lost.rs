@@ -1,4 +1,4 @@
-//! A store on PostgreSQL whose network fails at the worst moment: while a COMMIT is under way, and while an answer is.
+//! A store on PostgreSQL whose network fails at the worst moment: while a commit is under way, and while an answer is.
 
 use std::sync::{Arc, Mutex};
 
@@ -15,7 +15,7 @@ use crate::{Engine, Error, Family};
 /// Which way a connection is lost.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Lost {
-    /// The COMMIT does not reach the store.
+    /// The commit does not reach the store.
     Commit,
     /// What the store says to it does not reach us.
     Answer,
@@ -34,13 +34,21 @@ enum Traffic {
 struct Network {
     socket: String,
     traffic: watch::Sender<Traffic>,
-    /// The next COMMIT is lost in this way, and if it says so all that comes after it is refused.
+    /// The next commit of [`LOST`] is lost in this way, and if it says so all that comes after it is refused.
     losing: Mutex<Option<(Lost, bool)>>,
     /// An answer stands.
     standing: Notify,
 }
 
-const COMMIT: &[u8] = b"COMMIT\0";
+/// The key of an item in the commit that is lost.
+const LOST: &str = "to be lost";
+
+/// How the store says that it has done all it was asked to.
+const DONE: &[u8] = b"Z\0\0\0\x05I";
+
+fn contains(bytes: &[u8], what: &[u8]) -> bool {
+    bytes.windows(what.len()).any(|found| found == what)
+}
 
 impl Network {
     /// A way to the database at `url`, and its address by this way.
@@ -78,14 +86,12 @@ impl Network {
                 read = client.read(&mut asked), if now != Traffic::Refused => {
                     let Ok(1..) = read else { return };
                     let asked = &asked[..read.unwrap()];
-                    let at = asked.windows(COMMIT.len()).position(|found| found == COMMIT);
-                    let losing = at.and_then(|_| self.losing.lock().unwrap().take());
+                    let losing = match contains(asked, LOST.as_bytes()) {
+                        true => self.losing.lock().unwrap().take(),
+                        false => None,
+                    };
                     match losing {
-                        Some((Lost::Commit, for_good)) => {
-                            // The message begins with its kind and length.
-                            store.write_all(&asked[..at.unwrap() - 5]).await.unwrap();
-                            return self.end(for_good);
-                        }
+                        Some((Lost::Commit, for_good)) => return self.end(for_good),
                         Some((Lost::Answer, for_good)) => losing_answer = Some(for_good),
                         None => {}
                     }
@@ -96,10 +102,10 @@ impl Network {
                     let answered = &answered[..read.unwrap()];
                     self.standing.notify_one();
                     drop(traffic.wait_for(|now| *now != Traffic::AnswersStand).await);
-                    if let Some(for_good) = losing_answer
-                        && answered.windows(COMMIT.len()).any(|found| found == COMMIT)
-                    {
-                        return self.end(for_good);
+                    match losing_answer {
+                        Some(for_good) if contains(answered, DONE) => return self.end(for_good),
+                        Some(_) => continue,
+                        None => {}
                     }
                     if client.write_all(answered).await.is_err() {
                         return;
@@ -125,7 +131,7 @@ async fn a_commit_whose_connection_breaks_is_made_once() {
         let engine = open(&by).await.unwrap();
         engine.commit(counted(0, "0")).await.unwrap();
         *network.losing.lock().unwrap() = Some((lost, false));
-        engine.commit(counted(1, "1")).await.unwrap_or_else(|error| panic!("{lost:?}: {error}"));
+        engine.commit(counted(1, LOST)).await.unwrap_or_else(|error| panic!("{lost:?}: {error}"));
         assert!(network.losing.lock().unwrap().is_none(), "{lost:?}: nothing was lost");
         assert_eq!(head(&engine).await, 2, "{lost:?}");
     }
@@ -140,16 +146,16 @@ async fn a_commit_that_cannot_be_found_out_is_said_to_be_unknown() {
         let engine = open(&by).await.unwrap();
         engine.commit(counted(0, "0")).await.unwrap();
         *network.losing.lock().unwrap() = Some((lost, true));
-        let answer = engine.commit(counted(1, "1")).await;
+        let answer = engine.commit(counted(1, LOST)).await;
         assert!(matches!(answer, Err(Error::Unknown(_))), "{lost:?}: {answer:?}");
         // What comes while the store is away was certainly not made.
         let answer = engine.commit(counted(1, "2")).await;
         assert!(matches!(answer, Err(Error::Unavailable(_))), "{lost:?}: {answer:?}");
         network.traffic.send_replace(Traffic::Flows);
         assert_eq!(head(&engine).await, made, "{lost:?}");
-        let item = engine.get(Family::Item, b"1").await.unwrap();
+        let item = engine.get(Family::Item, LOST.as_bytes()).await.unwrap();
         assert_eq!(item.is_some(), made == 2, "{lost:?}");
-        let again = engine.commit(counted(1, "1")).await;
+        let again = engine.commit(counted(1, LOST)).await;
         match lost {
             Lost::Commit => again.unwrap(),
             Lost::Answer => assert!(matches!(again, Err(Error::Conflict)), "{again:?}"),
