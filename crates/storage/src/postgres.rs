@@ -116,17 +116,20 @@ impl Inner {
 
     /// Reads keys of one store.
     fn ask(&self, shard: usize, spots: Vec<Spot>) -> Answer<'static, Vec<Option<Bytes>>> {
-        let lanes = &self.shards[shard];
-        if let Err(error) = lanes.store.check_open() {
+        let (reply, values) = oneshot::channel();
+        if let Err(error) = self.send(shard, Ask::Get(spots, reply)) {
             return Box::pin(ready(Err(error)));
         }
+        Box::pin(async move { values.await.unwrap_or(Err(Error::Closed)) })
+    }
+
+    /// Hands something to read to one of a store's lanes.
+    fn send(&self, shard: usize, ask: Ask) -> Result<()> {
+        let lanes = &self.shards[shard];
+        lanes.store.check_open()?;
         let others = &lanes.readers[1..];
         let turn = self.turn.fetch_add(1, Ordering::Relaxed) % others.len();
-        let (reply, values) = oneshot::channel();
-        if others[turn].send(Ask::Get(spots, reply)).is_err() {
-            return Box::pin(ready(Err(Error::Closed)));
-        }
-        Box::pin(async move { values.await.unwrap_or(Err(Error::Closed)) })
+        others[turn].send(ask).map_err(|_| Error::Closed)
     }
 
     fn get(&self, family: Family, key: &[u8]) -> Answer<'static, Option<Bytes>> {
@@ -196,6 +199,30 @@ impl Engine for Postgres {
                 return Err(Error::Closed);
             }
             pulse.await.unwrap_or(Err(Error::Closed))
+        }))
+    }
+
+    fn pulse_and_get(
+        &self,
+        pulse: (Family, &[u8]),
+        get: (Family, &[u8]),
+    ) -> Option<Answer<'_, (Pulse, Option<Bytes>)>> {
+        let inner = &self.inner;
+        let (beat, spot) = (inner.buckets.spot(pulse.0, pulse.1), inner.buckets.spot(get.0, get.1));
+        let shard = inner.shard_of(spot.bucket);
+        if shard != inner.shard_of(beat.bucket) {
+            // One store must have answered before the other is asked.
+            let (pulse, key) = (self.pulse(pulse.0, pulse.1)?, Bytes::copy_from_slice(get.1));
+            return Some(Box::pin(async move {
+                let pulse = pulse.await?;
+                Ok((pulse, inner.get(get.0, &key).await?))
+            }));
+        }
+        let (reply, both) = oneshot::channel();
+        let sent = inner.send(shard, Ask::Both(beat, spot, reply));
+        Some(Box::pin(async move {
+            sent?;
+            both.await.unwrap_or(Err(Error::Closed))
         }))
     }
 

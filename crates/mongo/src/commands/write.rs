@@ -566,7 +566,7 @@ async fn one_statement(
                 }
             }
         }
-        call.charge += matches.charge();
+        call.bills.push(matches.bill());
         if found || !statement.upserts() {
             return Ok(());
         }
@@ -627,7 +627,7 @@ async fn first_match(
     }
     while let Some(found) = matches.next(call.db()).await? {
         let Some(sort) = sort else {
-            call.charge += matches.charge();
+            call.bills.push(matches.bill());
             return Ok(Some(found.name));
         };
         let key = sort.key(document(&found.body)?);
@@ -635,7 +635,7 @@ async fn first_match(
             best = Some((key, found.name));
         }
     }
-    call.charge += matches.charge();
+    call.bills.push(matches.bill());
     Ok(best.map(|(_, name)| name))
 }
 

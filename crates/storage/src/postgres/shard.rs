@@ -1,5 +1,6 @@
 //! One store: its address, its tables, and sessions with the node of it that takes writes.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -45,19 +46,20 @@ pub(super) struct Shard {
 pub(super) struct Session {
     pub client: Client,
     timeline: u64,
-    prepared: HashMap<&'static str, Statement>,
+    prepared: HashMap<Cow<'static, str>, Statement>,
 }
 
 impl Session {
     /// A statement, prepared once.
     pub async fn prepare(
         &mut self,
-        sql: &'static str,
+        sql: impl Into<Cow<'static, str>>,
     ) -> std::result::Result<Statement, tokio_postgres::Error> {
-        if let Some(statement) = self.prepared.get(sql) {
+        let sql = sql.into();
+        if let Some(statement) = self.prepared.get(&sql) {
             return Ok(statement.clone());
         }
-        let statement = self.client.prepare(sql).await?;
+        let statement = self.client.prepare(&sql).await?;
         self.prepared.insert(sql, statement.clone());
         Ok(statement)
     }
