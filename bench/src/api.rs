@@ -170,9 +170,18 @@ impl Api {
 
     /// How far the purge is behind: dead items still stored, and seconds since the oldest died.
     pub async fn lag(&mut self) -> Result<(u64, u64)> {
-        let answer = self.call("GET", "/metrics", &[], b"").await?.expect(&[200], "metrics")?;
-        let text = String::from_utf8(answer.body).context("metrics are text")?;
+        let text = self.metrics().await?;
         Ok((metric(&text, "ttl_items_behind"), metric(&text, "ttl_seconds_behind")))
+    }
+
+    /// One of the server's metrics.
+    pub async fn metric(&mut self, name: &str) -> Result<u64> {
+        Ok(metric(&self.metrics().await?, name))
+    }
+
+    async fn metrics(&mut self) -> Result<String> {
+        let answer = self.call("GET", "/metrics", &[], b"").await?.expect(&[200], "metrics")?;
+        String::from_utf8(answer.body).context("metrics are text")
     }
 }
 

@@ -47,6 +47,8 @@ pub struct Outcome {
     pub server_cpu: Duration,
     /// Processor time of the client while counting.
     pub client_cpu: Duration,
+    /// Processor time of the server's store while counting, where that is a process of its own.
+    pub store_cpu: Duration,
     /// Processor time of everything else on the machine while counting: what the numbers suffer from.
     pub other_cpu: Duration,
 }
@@ -85,6 +87,7 @@ impl Outcome {
         self.latency.add(&other.latency).expect("the same bounds");
         self.server_cpu += other.server_cpu;
         self.client_cpu += other.client_cpu;
+        self.store_cpu += other.store_cpu;
         self.other_cpu += other.other_cpu;
         for (status, (count, example)) in other.wrong {
             self.wrong.entry(status).or_insert((0, example)).0 += count;
@@ -120,6 +123,15 @@ pub trait Client: Send + 'static {
     fn run(self, window: Window) -> impl Future<Output = Result<Part>> + Send;
 }
 
+/// Whose processor time is measured.
+#[derive(Clone, Copy)]
+pub struct Watch<'a> {
+    /// The server's.
+    pub server: &'a dyn Fn() -> Duration,
+    /// Its store's.
+    pub store: &'a dyn Fn() -> Duration,
+}
+
 /// Runs a load against a server over HTTP: connection `i` sends what `workload(i)` says, until the time is over or none has
 /// anything left to send.
 pub fn drive<W: Workload>(
@@ -127,13 +139,37 @@ pub fn drive<W: Workload>(
     plan: Plan,
     workload: impl Fn(usize) -> W,
 ) -> Result<Outcome> {
-    let address = server.address;
-    drive_clients(server, plan, |index| HttpClient { address, workload: workload(index) })
+    drive_clients(server, plan, |index| HttpClient {
+        address: server.address,
+        workload: workload(index),
+    })
+}
+
+/// The same with a look at the store behind the server.
+pub fn drive_with_store<W: Workload>(
+    server: &Server,
+    store: &dyn Fn() -> Duration,
+    plan: Plan,
+    workload: impl Fn(usize) -> W,
+) -> Result<Outcome> {
+    drive_watched(Watch { server: &|| server.cpu(), store }, plan, |index| HttpClient {
+        address: server.address,
+        workload: workload(index),
+    })
 }
 
 /// Runs a load of any clients.
 pub fn drive_clients<C: Client>(
     server: &Server,
+    plan: Plan,
+    client: impl Fn(usize) -> C,
+) -> Result<Outcome> {
+    drive_watched(Watch { server: &|| server.cpu(), store: &|| Duration::ZERO }, plan, client)
+}
+
+/// Runs a load of any clients against anything.
+pub fn drive_watched<C: Client>(
+    watch: Watch<'_>,
     plan: Plan,
     client: impl Fn(usize) -> C,
 ) -> Result<Outcome> {
@@ -149,17 +185,20 @@ pub fn drive_clients<C: Client>(
         let threads: Vec<_> =
             groups.into_iter().map(|group| scope.spawn(move || run_group(group, window))).collect();
         std::thread::sleep(counting.saturating_duration_since(Instant::now()));
-        let (server_before, client_before) = (server.cpu(), own_cpu());
+        let (server_before, client_before) = ((watch.server)(), own_cpu());
+        let store_before = (watch.store)();
         let machine_before = machine_cpu();
         // A finite load may end before its time.
         while Instant::now() < end && !threads.iter().all(|thread| thread.is_finished()) {
             std::thread::sleep(Duration::from_millis(5).min(end - Instant::now().min(end)));
         }
         let elapsed = counting.elapsed().min(plan.duration);
-        let server_cpu = server.cpu().saturating_sub(server_before);
+        let server_cpu = (watch.server)().saturating_sub(server_before);
+        let store_cpu = (watch.store)().saturating_sub(store_before);
         let client_cpu = own_cpu().saturating_sub(client_before);
-        let other_cpu =
-            machine_cpu().saturating_sub(machine_before).saturating_sub(server_cpu + client_cpu);
+        let other_cpu = machine_cpu()
+            .saturating_sub(machine_before)
+            .saturating_sub(server_cpu + client_cpu + store_cpu);
         let mut outcome = Outcome {
             requests: 0,
             elapsed,
@@ -167,6 +206,7 @@ pub fn drive_clients<C: Client>(
             wrong: BTreeMap::new(),
             server_cpu,
             client_cpu,
+            store_cpu,
             other_cpu,
         };
         for thread in threads {

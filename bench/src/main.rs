@@ -14,7 +14,9 @@ mod items;
 mod load;
 mod million;
 mod mongo;
+mod node;
 mod options;
+mod postgres;
 mod process;
 mod purge;
 mod query;
@@ -34,7 +36,7 @@ use crate::report::Report;
 type Scenario = fn(&Options, &mut Report) -> Result<()>;
 
 /// The scenarios by name, in the order in which `all` runs them.
-const SCENARIOS: [(&str, Scenario); 15] = [
+const SCENARIOS: [(&str, Scenario); 16] = [
     ("read", steady::read),
     ("create", steady::create),
     ("upsert", steady::upsert),
@@ -50,6 +52,7 @@ const SCENARIOS: [(&str, Scenario); 15] = [
     ("purge", purge::run),
     ("churn", churn::run),
     ("crash", crash::run),
+    ("postgres", postgres::run),
 ];
 
 fn main() -> Result<ExitCode> {

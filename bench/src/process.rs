@@ -41,6 +41,13 @@ impl Server {
         Self::launch(command).with_context(|| format!("cannot start {}", program.display()))
     }
 
+    /// Starts it on a store of its own, such as a database.
+    pub fn start_on(program: &Path, store: &str, flags: &[&str]) -> Result<Self> {
+        let mut command = Command::new(program);
+        command.args(["--port", "0", "--store", store]).args(flags).env_remove("SIDEREAL_KEY");
+        Self::launch(command).with_context(|| format!("cannot start {}", program.display()))
+    }
+
     /// Starts it for MongoDB clients, too, which need no key; gives where they connect.
     pub fn start_for_mongo(program: &Path, data: &Path) -> Result<(Self, SocketAddr)> {
         let mut command = Command::new(program);
@@ -161,13 +168,26 @@ pub fn machine_cpu() -> Duration {
     ticks_to_time(ticks.filter_map(|(_, ticks)| ticks.parse::<u64>().ok()).sum())
 }
 
+/// Processor time of a process and of all whose parent it is, or was.
+pub fn family_cpu(pid: u32) -> Duration {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let all = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let own: u64 = stat(pid).iter().skip(11).take(4).sum();
+    let children = all.map(stat).filter(|fields| fields.get(1) == Some(&u64::from(pid)));
+    ticks_to_time(own + children.map(|fields| fields[11] + fields[12]).sum::<u64>())
+}
+
 fn cpu_of(pid: u32) -> Duration {
+    ticks_to_time(stat(pid).iter().skip(11).take(2).sum())
+}
+
+/// What the system says of a process from its state on: the parent is 1, user and system time are 11 and 12, those of children
+/// that have ended 13 and 14. Nothing if there is no such process.
+fn stat(pid: u32) -> Vec<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The name may hold spaces; what follows it does not. User and system time are fields 14 and 15 of all.
+    // The name may hold spaces; what follows it does not.
     let fields = text.rsplit_once(')').map_or("", |(_, rest)| rest);
-    let ticks: u64 =
-        fields.split_whitespace().skip(11).take(2).filter_map(|n| n.parse::<u64>().ok()).sum();
-    ticks_to_time(ticks)
+    fields.split_whitespace().map(|field| field.parse().unwrap_or_default()).collect()
 }
 
 fn ticks_to_time(ticks: u64) -> Duration {

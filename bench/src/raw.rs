@@ -51,11 +51,12 @@ impl Engine for Recorder {
     }
 }
 
-/// The batches of so many creates, in order, one each.
-pub async fn record(count: u64) -> Result<Vec<Batch>> {
+/// The batches of so many creates, in order, one each, in a container of so many partitions.
+pub async fn record(count: u64, partitions: u32) -> Result<Vec<Batch>> {
     let batches = Arc::new(Mutex::new(Vec::new()));
     let engine = Arc::new(Recorder { inner: Memory::new(), batches: batches.clone() });
-    let db = db::Db::open(engine, Arc::new(SystemClock::new()), db::Options::default()).await?;
+    let options = db::Options { partitions: Some(partitions), ..db::Options::default() };
+    let db = db::Db::open(engine, Arc::new(SystemClock::new()), options).await?;
     db.create_database(&json!({"id": "bench"}), None).await?;
     let container = db.create_container("bench", &api::definition("items", None), None).await?;
     batches.lock().expect("nobody panics with it").clear();
@@ -167,8 +168,8 @@ pub fn one_writer(directory: &Path, batches: &[Batch], round: usize) -> Result<R
     Ok(rate)
 }
 
-/// One batch of many: the no checks, and each key's last write (the partition's head is in all of them).
-fn merge(batches: &[Batch]) -> Batch {
+/// One batch of many: no checks, and each key's last write (the partition's head is in all of them).
+pub fn merge(batches: &[Batch]) -> Batch {
     let mut seen = HashSet::new();
     let mut writes: Vec<_> = batches.iter().flat_map(|batch| &batch.writes).cloned().collect();
     writes.reverse();

@@ -9,7 +9,7 @@ use crate::load::Outcome;
 use crate::sign::{civil, unix_secs};
 
 /// The order of the sections in RESULTS.md.
-const ORDER: [&str; 15] = [
+const ORDER: [&str; 16] = [
     "read",
     "create",
     "upsert",
@@ -25,6 +25,7 @@ const ORDER: [&str; 15] = [
     "timeline",
     "start",
     "crash",
+    "postgres",
 ];
 
 const PREFACE: &str = "# Results\n\n\

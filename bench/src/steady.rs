@@ -218,7 +218,7 @@ pub fn raw_only(options: &Options, report: &mut Report) -> Result<()> {
 /// The batches of as many creates as asked for, and what they are like.
 fn record(options: &Options, report: &mut Report) -> Result<Vec<Batch>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let batches = runtime.block_on(raw::record(options.items))?;
+    let batches = runtime.block_on(raw::record(options.items, 1))?;
     let writes = || batches.iter().flat_map(|batch| &batch.writes);
     let bytes = |write: &storage::Write| {
         write.key.len() + write.value.as_ref().map_or(0, |value| value.len())

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use db::{Container, Db, Grant, PageRequest, Scope, Throughput};
+use db::{Container, Db, Grant, PageRequest, Scope, Seen, Throughput};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use model::partition_key::{BadKey, PartitionKey};
 use model::resource::{ContainerRid, SessionToken};
@@ -38,6 +38,8 @@ pub(crate) struct Call<'r> {
     pub(crate) peer: Peer,
     /// The whole body.
     pub(crate) body: Bytes,
+    /// Where the store has not been asked yet whether others have changed the catalog: what this server has. Who asks takes it out.
+    pub(crate) seen: Option<Seen>,
     /// What the caller is limited to, where a permission's token brought the request in. Its route has been checked.
     pub(crate) grant: Option<Box<Grant>>,
 }

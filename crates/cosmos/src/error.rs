@@ -22,6 +22,8 @@ pub(crate) struct Failure {
     substatus: Option<u32>,
     /// The text for people, as it stands in the body's `message`.
     text: String,
+    /// What a client reads beside the text, in the body's `additionalErrorInfo`.
+    info: Option<String>,
     /// When it makes sense to ask again.
     retry_after_ms: Option<u64>,
     /// Headers beside the usual ones: the charge, the session token.
@@ -31,7 +33,8 @@ pub(crate) struct Failure {
 impl Failure {
     /// A refusal with a text of the front end's own.
     pub(crate) fn new(status: StatusCode, text: impl Into<String>) -> Self {
-        Self { status, substatus: None, text: text.into(), retry_after_ms: None, headers: None }
+        let text = text.into();
+        Self { status, substatus: None, text, info: None, retry_after_ms: None, headers: None }
     }
 
     /// 400.
@@ -52,6 +55,12 @@ impl Failure {
     /// The same with a substatus.
     pub(crate) fn with_substatus(mut self, substatus: u32) -> Self {
         self.substatus = Some(substatus);
+        self
+    }
+
+    /// The same with what a client reads beside the text.
+    pub(crate) fn with_info(mut self, info: String) -> Self {
+        self.info = Some(info);
         self
     }
 
@@ -92,13 +101,21 @@ impl Failure {
         }
         if let Some(retry_after_ms) = self.retry_after_ms {
             headers.insert(&headers::RETRY_AFTER_MS, HeaderValue::from(retry_after_ms));
+            // What clients go by that do not know the service; in whole seconds, so not for short waits.
+            if retry_after_ms >= 1_000 {
+                let secs = HeaderValue::from(retry_after_ms.div_ceil(1_000));
+                headers.insert(http::header::RETRY_AFTER, secs);
+            }
         }
         let activity_id = activity_id.to_str().unwrap_or_default();
         let message = format!(
             "{}\r\nActivityId: {activity_id}, Microsoft.Azure.Documents.Common/2.14.0",
             self.text
         );
-        let body = serde_json::json!({"code": code(self.status), "message": message});
+        let mut body = serde_json::json!({"code": code(self.status), "message": message});
+        if let Some(info) = self.info {
+            body["additionalErrorInfo"] = info.into();
+        }
         Answer { status: self.status, headers, body: Bytes::from(body.to_string()) }
     }
 }
@@ -123,9 +140,10 @@ impl From<db::Error> for Failure {
             db::Error::PartitionGone => (S::GONE, Some(1002), None),
             db::Error::Script { number: 0 | 400, .. } => (S::BAD_REQUEST, None, None),
             db::Error::Script { number, .. } => (S::BAD_REQUEST, Some((*number).into()), None),
-            // Unknown: clients take a 408 for a write that may have been made, and do not repeat it unasked.
-            db::Error::ScriptTime | db::Error::Unknown(_) => (S::REQUEST_TIMEOUT, None, None),
-            db::Error::Contention => (retry_with(), None, None),
+            db::Error::ScriptTime => (S::REQUEST_TIMEOUT, None, None),
+            // Clients take a 408 for a write that may have been made, and do not repeat it unasked.
+            db::Error::Unknown(_) => (S::REQUEST_TIMEOUT, None, Some(UNAVAILABLE_RETRY_MS)),
+            db::Error::Contention => (retry_with(), None, Some(CONTENTION_RETRY_MS)),
             db::Error::Throttled { retry_after_ms } => {
                 (S::TOO_MANY_REQUESTS, Some(3200), Some(*retry_after_ms))
             }
@@ -133,8 +151,9 @@ impl From<db::Error> for Failure {
             // The service's answer to storage that is used up; clients do not retry it.
             db::Error::DiskFull(_) => (S::FORBIDDEN, Some(1005), None),
             db::Error::Storage(_) => (S::INTERNAL_SERVER_ERROR, None, None),
-            db::Error::Unavailable(_) => (S::SERVICE_UNAVAILABLE, None, Some(UNAVAILABLE_RETRY_MS)),
-            db::Error::Stopping => (S::SERVICE_UNAVAILABLE, None, None),
+            db::Error::Unavailable(_) | db::Error::Stopping => {
+                (S::SERVICE_UNAVAILABLE, None, Some(UNAVAILABLE_RETRY_MS))
+            }
         };
         let list = match error {
             // Already the JSON list of what is wrong with the query.
@@ -156,6 +175,9 @@ fn retry_with() -> StatusCode {
 
 /// How long a client waits when the write queues are full.
 const OVERLOADED_RETRY_MS: u64 = 100;
+
+/// How long a client waits when others keep changing the same.
+const CONTENTION_RETRY_MS: u64 = 10;
 
 /// How long a client waits when the store cannot be reached.
 const UNAVAILABLE_RETRY_MS: u64 = 1_000;

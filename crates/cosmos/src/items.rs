@@ -19,7 +19,7 @@ pub(crate) const ARRAY: &str = "Documents";
 
 /// `GET …/docs/{id}`
 pub(crate) async fn read(
-    call: &Call<'_>,
+    call: &mut Call<'_>,
     database: &str,
     container: &str,
     id: &str,
@@ -27,7 +27,17 @@ pub(crate) async fn read(
     let container = call.owner(database, container)?;
     let key = call.partition_key()?.ok_or_else(key_missing)?;
     let session = call.session()?;
-    let reply = call.db.read(&container, &key, id, ReadOptions { session: &session }).await;
+    let options = ReadOptions { session: &session };
+    let reply = match call.seen {
+        None => call.db.read(&container, &key, id, options).await,
+        Some(seen) => {
+            let read = Box::pin(call.db.read_at_once((seen, &container), &key, id, options)).await;
+            // Nobody will see this answer: the request begins again.
+            let reply = read.ok_or(db::Error::Contention)?;
+            call.seen = None;
+            reply
+        }
+    };
     let mut answer = Answer::empty(StatusCode::OK);
     let mut pen = Pen::new();
     let item = describe(reply, &container, &mut answer.headers, &mut pen)?;

@@ -172,9 +172,13 @@ impl FrontEnd {
         if !routes::is_operator(parts) {
             routes::check_version(&head.headers)?;
         }
+        let mut seen = None;
         if self.db.is_shared() {
-            // What other servers have changed counts from this request on.
-            Box::pin(self.db.refresh()).await?;
+            // What other servers have changed counts from this request on. A point read asks for it with its item.
+            match routes::is_point_read(&head.method, parts) {
+                true => seen = Some(self.db.seen()),
+                false => Box::pin(self.db.refresh()).await?,
+            }
         }
         let mut call = Call {
             db: &self.db,
@@ -184,8 +188,15 @@ impl FrontEnd {
             query: head.uri.query().unwrap_or_default(),
             peer,
             body,
+            seen,
             grant,
         };
+        let answer = routes::route(self, &mut call, parts, path).await;
+        if call.seen.take().is_none() {
+            return answer;
+        }
+        // It went by a catalog that may not be the store's.
+        Box::pin(self.db.refresh()).await?;
         routes::route(self, &mut call, parts, path).await
     }
 

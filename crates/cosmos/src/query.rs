@@ -18,6 +18,9 @@ pub(crate) async fn run(call: &mut Call<'_>, database: &str, container: &str) ->
     let mut request = request(call)?;
     let container = call.owner(database, container)?;
     request.scope = call.scope(&container)?;
+    if let Some(plan) = plan_in_advance(call, &container, &request)? {
+        return Err(Failure::bad_request(NOT_SERVABLE).with_substatus(1004).with_info(plan));
+    }
     let (page, session) = (call.page()?, call.session()?);
     let reply = call.db.query(&container, &request, &page, ReadOptions { session: &session }).await;
     let account = reply.result.as_ref().ok().map(|page| page.account);
@@ -26,6 +29,33 @@ pub(crate) async fn run(call: &mut Call<'_>, database: &str, container: &str) ->
         describe_work(call, &container, &request, &account, &mut answer)?;
     }
     Ok(answer)
+}
+
+/// The first version of the wire whose clients ask for a plan.
+const PLAN_REQUESTS: &str = "2018-12-31";
+
+/// What clients from before then can merge.
+const MERGED_BY_ALL: [&str; 4] = ["Aggregate", "MultipleOrderBy", "OrderBy", "Top"];
+
+const NOT_SERVABLE: &str = "The provided cross partition query can not be directly served by the gateway. This is a \
+    first chance (internal) exception that all newer clients will know how to handle gracefully. This exception is traced, \
+    but unless you see it bubble up as an exception (which only happens on older SDK clients), then you can safely ignore \
+    this message.";
+
+/// The plan that a client from before plan requests waits for: it sends the query as it is, is refused with the plan, and then asks every
+/// partition itself. Sidereal merges partitions for whoever lets it, so this is only for those who declare an old version, and only where
+/// it leads to the right result: what they cannot merge is answered as for everybody else.
+fn plan_in_advance(
+    call: &Call<'_>,
+    container: &Container,
+    request: &QueryRequest,
+) -> Result<Option<String>> {
+    let is_new = call.text(&headers::VERSION)?.is_none_or(|version| version >= PLAN_REQUESTS);
+    if is_new || call.text(&headers::CONTINUATION)?.is_some() {
+        return Ok(None);
+    }
+    let plan = call.db.merge_plan(container, request, &MERGED_BY_ALL)?;
+    Ok(plan.map(|plan| plan.to_string()))
 }
 
 /// Says what a page took and which indexes helped, as far as the client wants to know.

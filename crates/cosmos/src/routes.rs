@@ -13,6 +13,11 @@ use crate::error::{Failure, Result};
 use crate::{FrontEnd, headers, items, offers, pkranges, portal, query, resources, sprocs};
 use crate::{absent, account, admin, answer::Answer, batch, changes, containers, databases};
 
+/// Whether a request is for one item.
+pub(crate) fn is_point_read(method: &http::Method, parts: &[&str]) -> bool {
+    matches!((method.as_str(), parts), ("GET" | "HEAD", ["dbs", _, "colls", _, "docs", _]))
+}
+
 /// Answers a request whose signature and version have been checked.
 ///
 /// All but the point read is boxed: futures are moved about, and the hottest one should not be as large as the largest.

@@ -10,10 +10,13 @@
 //! POST dbs/d/colls/c/sprocs '{"id":"s"}' js='...'      a body with this text as its property `body`
 //! POST dbs/d/colls/c/docs hex=80e92c...                a body of these bytes
 //! advance 50                                           moves the clock
+//! store unreachable                                    the store fails from now on (see storage::testing::Fault)
 //! ```
 //!
-//! A response is printed with all its headers but those that every response has; with the tag `[all]` these too.
+//! A response is printed with all its headers but those that every response has; with the tag `[all]` these too, with
+//! `[brief]` of all headers only the substatus and the continuation.
 
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::fmt::Write;
 use std::path::Path;
@@ -29,6 +32,7 @@ use http_body_util::{BodyExt, Full};
 use model::clock::{Clock, Timestamp, VirtualClock};
 use ring::hmac;
 use storage::memory::Memory;
+use storage::testing::Failing;
 
 use crate::auth::{Access, Keys, WELL_KNOWN_KEY};
 use crate::date::HttpDate;
@@ -71,6 +75,9 @@ const ALIASES: [(&str, &str); 24] = [
 /// Headers that every response has.
 const EVERYWHERE: [&str; 3] = ["x-ms-activity-id", "x-ms-gatewayversion", "x-ms-schemaversion"];
 
+/// The headers of a brief answer.
+const BRIEF: [&str; 2] = ["x-ms-continuation", "x-ms-substatus"];
+
 #[test]
 fn scripts() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("testscripts");
@@ -87,6 +94,7 @@ fn scripts() {
 struct Runner {
     runtime: tokio::runtime::Runtime,
     clock: Arc<VirtualClock>,
+    store: Arc<Failing>,
     front_end: FrontEnd,
 }
 
@@ -94,12 +102,13 @@ impl Runner {
     fn new() -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let clock = Arc::new(VirtualClock::frozen(START));
-        let open = Db::open(Arc::new(Memory::new()), clock.clone(), db::Options::default());
+        let store = Arc::new(Failing::new(Arc::new(Memory::new())));
+        let open = Db::open(store.clone(), clock.clone(), db::Options::default());
         let db = runtime.block_on(open).unwrap();
         let keys =
             Keys::new(WELL_KNOWN_KEY).unwrap().with(READ_ONLY_KEY, Access::ReadOnly).unwrap();
         let front_end = FrontEnd::new(db, keys, clock.clone(), Options::default());
-        Self { runtime, clock, front_end }
+        Self { runtime, clock, store, front_end }
     }
 
     fn request(
@@ -185,7 +194,11 @@ impl Runner {
         Ok(request.body(Full::new(body))?)
     }
 
-    fn send(&self, request: Request<Full<Bytes>>, all: bool) -> String {
+    fn send(&self, request: Request<Full<Bytes>>, tags: &BTreeSet<String>) -> String {
+        let shows = |name: &str| match tags {
+            tags if tags.contains("brief") => BRIEF.contains(&name),
+            tags => tags.contains("all") || !EVERYWHERE.contains(&name),
+        };
         let peer = Peer { secure: true, local: false };
         self.runtime.block_on(async {
             let (head, body) = self.front_end.answer(request, peer).await.into_parts();
@@ -193,7 +206,7 @@ impl Runner {
             let mut headers: Vec<_> = head.headers.iter().collect();
             headers.sort_by_key(|(name, _)| name.as_str());
             for (name, value) in headers {
-                if all || !EVERYWHERE.contains(&name.as_str()) {
+                if shows(name.as_str()) {
                     writeln!(out, "{name}: {}", value.to_str().unwrap()).unwrap();
                 }
             }
@@ -219,8 +232,12 @@ impl goldenscript::Runner for Runner {
             self.clock.advance(split(first).1.parse()?);
             return Ok(String::new());
         }
+        if command.name == "store" {
+            self.store.fail(split(first).1.parse()?);
+            return Ok(String::new());
+        }
         let request = self.request(&command.name, split(first).1, rest)?;
-        Ok(self.send(request, context.tags.contains("all")))
+        Ok(self.send(request, &context.tags))
     }
 }
 

@@ -106,7 +106,8 @@ impl Db {
         let session = partition.session();
         let mut charge = charge::MISS;
         let result = async {
-            self.admit(partition)?;
+            // Who is sent away pays nothing: asking again and again must not make the wait longer.
+            self.admit(partition).inspect_err(|_| charge = RequestCharge::default())?;
             let horizon = container.runtime.ttl.horizon(self.now());
             let record = self.find(partition, name).await?;
             let record = record.filter(|record| horizon.is_live(record.ts, record.own_ttl));

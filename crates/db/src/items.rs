@@ -9,9 +9,9 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use model::partition_key::{Component, PartitionKey};
 use model::resource::{ChildRid, Etag, SessionToken};
-use model::ttl::{TTL_SECS_MAX, Ttl, TtlState};
+use model::ttl::{Horizon, TTL_SECS_MAX, Ttl, TtlState};
 use serde_json::{Map, Value};
-use storage::Family;
+use storage::{Family, Snapshot};
 use tokio::sync::oneshot;
 
 use crate::account::Account;
@@ -24,6 +24,7 @@ use crate::partition::Partition;
 use crate::patch::Patch;
 use crate::ranges::{Place, Places, Target};
 use crate::record::Record;
+use crate::servers::Seen;
 use crate::writer::{Mode, Op, Outcome, Transaction, ordinal_of_value};
 use crate::{Container, Db, Error, Reply, Result, Settings};
 
@@ -35,6 +36,9 @@ pub const ID_BYTES_MAX: usize = 1_023;
 
 /// The most bytes of a partition key's component.
 pub const KEY_BYTES_MAX: usize = 2_048;
+
+/// How often an item is looked for whose number others keep changing.
+const LOOKS_MAX: usize = 10;
 
 /// The most bytes of rows in a page.
 pub const PAGE_BYTES_MAX: usize = 4 << 20;
@@ -237,20 +241,79 @@ impl Db {
     ) -> Reply<Item> {
         let partition = container.partition_of(key);
         let session = partition.session();
-        let mut charge = charge::MISS;
-        let result = async {
-            check_key(container, key)?;
-            self.check_session(partition, options)?;
-            self.admit(partition)?;
+        let found = async {
+            self.check_read(container, partition, key, options)?;
+            // Before the item is looked for: it may be given longer to live meanwhile.
             let horizon = container.runtime.ttl.horizon(self.now());
-            let record = self.find_item(container, partition, key, id).await?;
-            let record = record.filter(|record| horizon.is_live(record.ts, record.own_ttl));
-            let record = record.ok_or(Error::NotFound)?;
-            charge = charge::read(record.body.len());
-            Ok(Item::of(&record))
+            Ok((horizon, self.find_item(container, partition, key, id).await?))
+        };
+        self.answer_read(partition, session, found.await)
+    }
+
+    /// Reads one item by id for a request that has not asked the store first ([`Db::refresh`]), both in one question. `None` if that cannot
+    /// be, or if the container was found in a catalog that is not the store's: the request has to be made the long way.
+    pub async fn read_at_once(
+        &self,
+        (seen, container): (Seen, &Container),
+        key: &PartitionKey,
+        id: &str,
+        options: ReadOptions<'_>,
+    ) -> Option<Reply<Item>> {
+        let partition = container.partition_of(key);
+        let session = partition.session();
+        self.check_read(container, partition, key, options).ok()?;
+        if item_number(container, partition, id).is_some() {
+            return None;
         }
-        .await;
+        let name = encode_name(&encode_partition_key(key), id);
+        let ordinal = self.names.guess(self.names.place(partition.id, &name))?;
+        let item = Key::Item { partition: partition.id, ordinal }.encode();
+        let found = async {
+            let Some((now, bytes)) = self.get_if_current(seen, Family::Item, &item).await? else {
+                return Ok(None);
+            };
+            let horizon = container.runtime.ttl.horizon(now);
+            let record = bytes.map(|bytes| Record::decode(&item, bytes)).transpose()?;
+            Ok(Some(match record.filter(|record| record.name == name) {
+                Some(record) => (horizon, Some(record)),
+                None => (horizon, self.find(partition, &name).await?),
+            }))
+        };
+        let found = found.await.transpose()?;
+        Some(self.answer_read(partition, session, found))
+    }
+
+    fn check_read(
+        &self,
+        container: &Container,
+        partition: &Partition,
+        key: &PartitionKey,
+        options: ReadOptions<'_>,
+    ) -> Result<()> {
+        check_key(container, key)?;
+        self.check_session(partition, options)?;
+        self.admit(partition)
+    }
+
+    /// The answer to a read that has found a record, dead or alive, or none.
+    fn answer_read(
+        &self,
+        partition: &Partition,
+        session: SessionToken,
+        found: Result<(Horizon, Option<Record>)>,
+    ) -> Reply<Item> {
+        let record = found.and_then(|(horizon, record)| {
+            let record = record.filter(|record| horizon.is_live(record.ts, record.own_ttl));
+            record.ok_or(Error::NotFound)
+        });
+        let charge = match &record {
+            Ok(record) => charge::read(record.body.len()),
+            // Who is sent away pays nothing: asking again and again must not make the wait longer.
+            Err(Error::Throttled { .. }) => RequestCharge::default(),
+            Err(_) => charge::MISS,
+        };
         self.settle(partition, charge);
+        let result = record.map(|record| Item::of(&record));
         Reply { result, charge, session: Some(session), other_sessions: Vec::new() }
     }
 
@@ -535,14 +598,19 @@ impl Db {
         {
             return Ok(Some(record));
         }
-        let snapshot = self.engine.snapshot();
-        let key = Key::Id { partition: partition.id, name }.encode();
-        let Some(ordinal) = snapshot.get(Family::Id, &key).await? else { return Ok(None) };
-        let ordinal = ordinal_of_value(&ordinal)?;
-        self.names.remember(place, ordinal);
-        let key = Key::Item { partition: partition.id, ordinal }.encode();
-        let bytes = snapshot.get(Family::Item, &key).await?;
-        Ok(bytes.map(|bytes| Record::decode(&key, bytes)).transpose()?)
+        for _ in 0..LOOKS_MAX {
+            let latest = self.engine.latest();
+            let key = Key::Id { partition: partition.id, name }.encode();
+            let Some(ordinal) = latest.get(Family::Id, &key).await? else { return Ok(None) };
+            let ordinal = ordinal_of_value(&ordinal)?;
+            self.names.remember(place, ordinal);
+            let record = self.record_in(&*latest, partition, ordinal).await?;
+            // On a shared store the two looks may be of two states, and the item have another number by the second.
+            if !self.is_shared() || record.as_ref().is_some_and(|record| record.name == name) {
+                return Ok(record);
+            }
+        }
+        Err(Error::Contention)
     }
 
     /// The record of an item by id or rid, dead or alive.
@@ -567,6 +635,17 @@ impl Db {
     async fn record(&self, partition: &Partition, ordinal: u64) -> Result<Option<Record>> {
         let key = Key::Item { partition: partition.id, ordinal }.encode();
         let bytes = self.engine.get(Family::Item, &key).await?;
+        Ok(bytes.map(|bytes| Record::decode(&key, bytes)).transpose()?)
+    }
+
+    async fn record_in(
+        &self,
+        state: &dyn Snapshot,
+        partition: &Partition,
+        ordinal: u64,
+    ) -> Result<Option<Record>> {
+        let key = Key::Item { partition: partition.id, ordinal }.encode();
+        let bytes = state.get(Family::Item, &key).await?;
         Ok(bytes.map(|bytes| Record::decode(&key, bytes)).transpose()?)
     }
 

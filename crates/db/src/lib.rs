@@ -92,6 +92,7 @@ pub use purge::{PurgeReport, TtlLag};
 pub use query::{QueryRequest, ResumeFilter};
 pub use resources::{Grant, Kind, Parent, Place, Resource};
 pub use scripting::{Executed, Triggers};
+pub use servers::Seen;
 pub use settings::Settings;
 pub use throughput::{Migration, Offer, Throughput, Usage};
 pub use timeline::{Due, Forecast, Tally, Timeline};

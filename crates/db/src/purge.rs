@@ -253,17 +253,6 @@ impl Db {
         Ok(lag)
     }
 
-    /// How many items of a container are alive: those in storage without the dead among them, of which no more than 100,000 a partition are counted.
-    pub async fn living_items(&self, container: &Container) -> Result<u64> {
-        let (mut items, _) = container.usage();
-        for partition in &container.partitions.all {
-            if self.first_dead(container, partition).await?.is_some() {
-                items = items.saturating_sub(self.count_dead(container, partition).await?);
-            }
-        }
-        Ok(items)
-    }
-
     /// Seconds since the oldest dead item of any container died.
     pub async fn seconds_behind(&self) -> Result<u64> {
         let mut secs = 0;

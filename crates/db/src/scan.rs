@@ -134,6 +134,11 @@ impl ScopeFilter {
         Ok(Self { definition, key, hashes })
     }
 
+    /// All items, whatever they are made of.
+    pub fn everything(container: &Container) -> Self {
+        Self { definition: container.settings.partition_key.clone(), key: None, hashes: None }
+    }
+
     pub fn admits(&self, record: &Record) -> bool {
         self.admits_name(&record.name)
     }

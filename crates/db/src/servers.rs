@@ -4,7 +4,8 @@
 //!
 //! - **Every request asks the store first** ([`Db::refresh`]): one small read, shared by all requests that come at the same time, gives the
 //!   number of the catalog's last change and the store's time. If the catalog has changed, it is read again before the request goes
-//!   on. So a change that one server has acknowledged is obeyed by every server from the next request on.
+//!   on. So a change that one server has acknowledged is obeyed by every server from the next request on. A point read asks this and for its
+//!   item in one go, and begins again if the catalog that it went by is not the store's ([`Db::read_at_once`]).
 //! - **`now` is the store's time** as last heard ([`model::clock::StoreClock`]), never a server's: servers whose clocks differ agree on what has expired.
 //! - **A round checks the partition's head, and its epoch.** A commit of another server changes the head; a changed rule changes the epoch; either makes
 //!   the round fail as a whole, and its writes are decided again on what there is. A writer reads the epoch first and the catalog then, so that
@@ -24,7 +25,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use model::clock::Timestamp;
 use model::resource::ContainerRid;
-use storage::{Batch, Family, Snapshot};
+use storage::{Batch, Family, Pulse, Snapshot};
 use tokio::sync::{MutexGuard, oneshot};
 
 use crate::catalog::Numbers;
@@ -42,6 +43,10 @@ const PENDING_WAIT: Duration = Duration::from_millis(3);
 
 /// How long a server may purge a partition before another may.
 const LEASE_SECS: u64 = 15;
+
+/// Which catalog a request goes by that has not asked the store yet.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen(Numbers);
 
 /// A database as its writers know it: they must not keep it alive.
 #[derive(Clone)]
@@ -198,10 +203,35 @@ impl Db {
         self.catch_up(&guard).await
     }
 
+    /// The catalog that this server has, for a request that will ask later whether it is the store's ([`Db::read_at_once`]). To be called
+    /// before anything is looked up in it.
+    pub fn seen(&self) -> Seen {
+        Seen(self.catalog.load().numbers)
+    }
+
+    /// The store's time, and a value of that moment or a later one; `None` if the catalog is not the one that was seen.
+    pub(crate) async fn get_if_current(
+        &self,
+        seen: Seen,
+        family: Family,
+        key: &[u8],
+    ) -> Result<Option<(Timestamp, Option<Bytes>)>> {
+        // Not what others have heard while this request waits: the value may be older than that.
+        let heard = self.now();
+        let numbers = Key::Meta(Meta::Numbers).encode();
+        let asked = self.engine.pulse_and_get((Family::Catalog, &numbers), (family, key));
+        let (pulse, value) = asked.ok_or(Error::Stopping)?.await?;
+        let now = heard.max(Timestamp(pulse.now_secs));
+        Ok((self.hear(pulse)? == seen.0).then_some((now, value)))
+    }
+
     /// The numbers in the store, and the store's time.
     pub(crate) async fn pulse(&self) -> Result<Numbers> {
         let key = Key::Meta(Meta::Numbers).encode();
-        let pulse = self.engine.pulse(Family::Catalog, &key).ok_or(Error::Stopping)?.await?;
+        self.hear(self.engine.pulse(Family::Catalog, &key).ok_or(Error::Stopping)?.await?)
+    }
+
+    fn hear(&self, pulse: Pulse) -> Result<Numbers> {
         self.clock.raise_to(Timestamp(pulse.now_secs));
         let missing = || storage::Error::Corrupt("the catalog's numbers are missing".into());
         Ok(Numbers::decode(&pulse.value.ok_or_else(missing)?)?)

@@ -192,7 +192,7 @@ impl Writer {
         }
         self.conflicts += 1;
         match shared.learn(self.runtime.rid, &self.partition).await {
-            Ok(Learned::Ready) => self.reload_head().await,
+            Ok(Learned::Ready) => matches!(self.reload_head().await, Ok(true)),
             Ok(Learned::Later | Learned::Fenced) => {
                 tokio::time::sleep(LATER).await;
                 true
@@ -484,13 +484,16 @@ impl Writer {
         let learned = self.learn().await;
         let reloaded = self.reload_head().await;
         for (flight, error) in failed {
-            match (error, &learned) {
-                (storage::Error::Conflict, Ok(Learned::Gone)) => self.redirect(flight.writes),
-                (storage::Error::Conflict, Err(why)) => refuse(flight.writes, why),
-                (storage::Error::Conflict, Ok(_)) if reloaded && self.conflicts < CONFLICTS_MAX => {
+            match (error, &learned, &reloaded) {
+                (storage::Error::Conflict, Ok(Learned::Gone), _) => self.redirect(flight.writes),
+                (storage::Error::Conflict, Err(why), _) => refuse(flight.writes, why),
+                (storage::Error::Conflict, _, Err(why)) => {
+                    refuse(flight.writes, &why.clone().into());
+                }
+                (storage::Error::Conflict, _, Ok(true)) if self.conflicts < CONFLICTS_MAX => {
                     again.extend(flight.writes);
                 }
-                (error, _) => refuse(flight.writes, &error.into()),
+                (error, ..) => refuse(flight.writes, &error.into()),
             }
         }
         if self.conflicts >= CONFLICTS_MAX {
@@ -524,17 +527,17 @@ impl Writer {
     }
 
     /// Takes the head that is in the store; whether there is one.
-    async fn reload_head(&mut self) -> bool {
+    async fn reload_head(&mut self) -> storage::Result<bool> {
         let key = Key::Head(self.partition.id).encode();
         let stored = self.engine.get(Family::Catalog, &key).await;
-        let head = stored.ok().flatten().and_then(|bytes| Head::decode(&bytes).ok());
+        self.partition.counts.drop_all();
+        let head = stored?.and_then(|bytes| Head::decode(&bytes).ok());
         if let Some(head) = head {
             self.clock.raise_to(head.now);
             self.partition.set_head(head);
             self.head = head;
         }
-        self.partition.counts.drop_all();
-        head.is_some()
+        Ok(head.is_some())
     }
 
     /// Whether another server has changed the partition while a round was reading it: what looked corrupt was then read half before and half after.
@@ -545,7 +548,7 @@ impl Writer {
         }
         self.land_all().await;
         let before = self.head;
-        self.reload_head().await && self.head != before
+        self.reload_head().await.is_ok_and(|there| there && self.head != before)
     }
 
     async fn purge_round(&mut self, items_max: usize) -> Result<Purged> {
@@ -635,7 +638,8 @@ impl Writer {
     ) -> Result<()> {
         if let Some(batch) = self.checked(old_head, head, batch) {
             if let Err(error) = self.engine.commit(batch).await {
-                self.reload_head().await;
+                // If it cannot be read either, the next round's check will tell.
+                drop(self.reload_head().await);
                 return Err(error.into());
             }
             self.head = head;

@@ -33,7 +33,7 @@ use crate::wire::Request;
 pub(crate) use aggregate::Running;
 pub(crate) use changes::{Stream, Watched};
 pub(crate) use indexes::resume;
-pub(crate) use reading::Search;
+pub(crate) use reading::{Bill, Search};
 
 /// A command in the making.
 pub(crate) struct Call<'a> {
@@ -47,6 +47,8 @@ pub(crate) struct Call<'a> {
     pub body: &'a RawDocument,
     pub sequences: &'a [(String, Vec<Bytes>)],
     pub charge: RequestCharge,
+    /// What scans have cost, to be booked at the end: a write that has found its documents must not be refused for having looked for them.
+    pub bills: Vec<Bill>,
     /// The transaction that it belongs to, taken out of its session meanwhile.
     pub transaction: Option<Transaction>,
 }
@@ -75,6 +77,10 @@ pub(crate) async fn run(
         Err(refusal) => refusal.to_reply(),
         Ok(mut call) => {
             let result = call.run().await;
+            for Bill { container, charge } in std::mem::take(&mut call.bills) {
+                call.charge += charge;
+                front_end.db.settle_scan(&container, charge);
+            }
             let (name, charge) = (call.name, call.charge);
             let spent = front_end.db.clock().stopwatch().saturating_sub(started);
             traffic.count(operation(name), outcome(&result), spent);
@@ -140,6 +146,7 @@ impl<'a> Call<'a> {
             body,
             sequences: &request.sequences,
             charge: RequestCharge::default(),
+            bills: Vec::new(),
             transaction: None,
         })
     }

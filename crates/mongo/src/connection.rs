@@ -135,7 +135,10 @@ impl Connection {
     /// The bytes of the answer, if one is wanted.
     pub(crate) async fn answer(&mut self, message: Bytes) -> Result<Option<Vec<u8>>, String> {
         let request = wire::read(message).map_err(|malformed| malformed.0)?;
-        let reply = commands::run(&self.front_end, &mut self.state, &request).await;
+        let reply = match &request.broken {
+            Some(refusal) => refusal.to_reply(),
+            None => commands::run(&self.front_end, &mut self.state, &request).await,
+        };
         self.replies = self.replies.wrapping_add(1);
         Ok((!request.silent).then(|| wire::answer(&request, self.replies, &reply)))
     }

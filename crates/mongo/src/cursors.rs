@@ -11,7 +11,7 @@ use bson::{RawDocumentBuf, rawdoc};
 use bytes::Bytes;
 use db::{Container, Db};
 
-use crate::commands::Search;
+use crate::commands::{Bill, Search};
 use crate::error::{Refusal, Result};
 
 /// How long a cursor may rest.
@@ -89,6 +89,24 @@ pub(crate) struct Batch {
 }
 
 impl Cursor {
+    /// The collection that it goes on to read.
+    pub fn container(&self) -> Option<&Owner> {
+        match &self.source {
+            Source::Rows(_) | Source::Changes(_) => None,
+            Source::Search(search) => Some(search.container()),
+            Source::Pipeline(running) => running.container(),
+        }
+    }
+
+    /// What it has cost since it was last asked.
+    pub fn bills(&mut self) -> Vec<Bill> {
+        match &mut self.source {
+            Source::Rows(_) | Source::Changes(_) => Vec::new(),
+            Source::Search(search) => vec![search.bill()],
+            Source::Pipeline(running) => running.bills(),
+        }
+    }
+
     /// The next rows: at most so many, and not too many bytes.
     pub async fn next(&mut self, db: &Db, rows_max: usize) -> Result<Batch> {
         match &mut self.source {

@@ -19,7 +19,7 @@ fn an_index_changes_neither_what_is_found_nor_its_order() {
     let mut along = 0;
     for seed in 0..SEEDS {
         let mut random = Rng::with_seed(seed);
-        let mut world = World::new(false);
+        let mut world = World::new();
         // Half of the collections have no arrays: sorts can go along their indexes.
         let arrays = random.bool();
         let documents: Vec<Bson> =

@@ -3,7 +3,7 @@
 //! ```text
 //! run '{"find": "c"}'              a command on the database `d`, in extended JSON
 //! run admin '{"listDatabases": 1}' the same on another database
-//! more c 2                         the next batch of the last cursor that was opened
+//! more c 2 [100]                   the next batch of the last cursor that was opened [waiting so many milliseconds for it]
 //! kill c                           closes that cursor
 //! charge                           what `getLastRequestStatistics` tells, without the time that it took
 //! resume c 2                       a new change stream on `c`, after the second event of the last batch
@@ -11,7 +11,9 @@
 //! purge                            removes what has expired
 //! stored                           how many documents and index entries are really stored
 //! anew                             begins anew
+//! store unreachable                the store fails from now on (see storage::testing::Fault)
 //! strict                           the same, with --mongo-strict-cosmos
+//! throttled                        the same, where request units are limited
 //! ```
 
 use std::error::Error;
@@ -25,6 +27,7 @@ use goldenscript::{Argument, Command, Context, Runner};
 use model::clock::{Timestamp, VirtualClock};
 use serde_json::Value;
 use storage::memory::Memory;
+use storage::testing::Failing;
 use tokio::sync::watch;
 
 use crate::connection::Connection;
@@ -42,7 +45,7 @@ fn scripts() {
     assert!(!scripts.is_empty());
     for script in scripts {
         println!("{}", script.display());
-        goldenscript::run(&mut World::new(false), &script).unwrap();
+        goldenscript::run(&mut World::new(), &script).unwrap();
     }
 }
 
@@ -98,7 +101,7 @@ fn broken_commands_are_answered_or_refused() {
     let mut random = fastrand::Rng::with_seed(7);
     for entry in std::fs::read_dir(folder).unwrap() {
         let script = std::fs::read_to_string(entry.unwrap().path()).unwrap();
-        let mut world = World::new(false);
+        let mut world = World::new();
         for line in script.lines().filter_map(|line| line.strip_prefix("run '")) {
             let Ok(json) = serde_json::from_str::<Value>(line.trim_end_matches('\'')) else {
                 continue;
@@ -125,6 +128,7 @@ fn broken_commands_are_answered_or_refused() {
 pub(crate) struct World {
     runtime: tokio::runtime::Runtime,
     pub clock: Arc<VirtualClock>,
+    store: Arc<Failing>,
     db: Db,
     connection: Connection,
     _stopping: watch::Sender<bool>,
@@ -135,18 +139,34 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub fn new(strict_cosmos: bool) -> Self {
+    pub fn new() -> Self {
+        Self::with(Options::default(), false)
+    }
+
+    fn with(options: Options, throttle: bool) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let clock = Arc::new(VirtualClock::frozen(START));
-        let options = db::Options { layouts: Some(layout::compile), ..db::Options::default() };
-        let open = Db::open(Arc::new(Memory::new()), clock.clone(), options);
+        let layouts = Some(layout::compile as db::documents::Layouts);
+        let stored = db::Options { layouts, throttle, ..db::Options::default() };
+        let store = Arc::new(Failing::new(Arc::new(Memory::new())));
+        let open = Db::open(store.clone(), clock.clone(), stored);
         let db = runtime.block_on(open).unwrap();
-        let front_end = FrontEnd::new(db.clone(), None, Options { strict_cosmos });
+        let front_end = FrontEnd::new(db.clone(), None, options);
         let (stopping, stopped) = watch::channel(false);
         let address = "127.0.0.1:10255".parse().unwrap();
         let connection = Connection::new(Arc::new(front_end), address, stopped);
         let tokens = Vec::new();
-        Self { runtime, clock, db, connection, _stopping: stopping, requests: 0, cursor: 0, tokens }
+        Self {
+            runtime,
+            clock,
+            store,
+            db,
+            connection,
+            _stopping: stopping,
+            requests: 0,
+            cursor: 0,
+            tokens,
+        }
     }
 
     fn command(&mut self, database: &str, text: &str) -> Result<String, Box<dyn Error>> {
@@ -241,10 +261,12 @@ impl Runner for World {
         match (command.name.as_str(), &arguments[..]) {
             ("run", [text]) => self.command("d", text),
             ("run", [database, text]) => self.command(database, text),
-            ("more", [collection, size]) => {
+            ("more", [collection, size, rest @ ..]) => {
+                let wait = rest.first().map(|millis| format!(r#", "maxTimeMS": {millis}"#));
                 let text = format!(
-                    r#"{{"getMore": {{"$numberLong": "{}"}}, "collection": "{collection}", "batchSize": {size}}}"#,
-                    self.cursor
+                    r#"{{"getMore": {{"$numberLong": "{}"}}, "collection": "{collection}", "batchSize": {size}{}}}"#,
+                    self.cursor,
+                    wait.unwrap_or_default()
                 );
                 self.command("d", &text)
             }
@@ -293,12 +315,20 @@ impl Runner for World {
                 }
                 Ok(lines.join("\n"))
             }
+            ("store", [fault]) => {
+                self.store.fail(fault.parse()?);
+                Ok(String::new())
+            }
             ("anew", []) => {
-                *self = Self::new(false);
+                *self = Self::new();
                 Ok(String::new())
             }
             ("strict", []) => {
-                *self = Self::new(true);
+                *self = Self::with(Options { strict_cosmos: true }, false);
+                Ok(String::new())
+            }
+            ("throttled", []) => {
+                *self = Self::with(Options::default(), true);
                 Ok(String::new())
             }
             (name, _) => Err(format!("unknown command {name}").into()),

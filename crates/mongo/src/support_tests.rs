@@ -136,7 +136,7 @@ fn what_the_service_supports_works() {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         println!("{}", path.display());
-        goldenscript::run(&mut Tables { world: World::new(false) }, &path).unwrap();
+        goldenscript::run(&mut Tables { world: World::new() }, &path).unwrap();
     }
 }
 

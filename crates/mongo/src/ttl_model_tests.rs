@@ -117,7 +117,7 @@ struct Run {
 
 impl Run {
     fn new(seed: u64) -> Self {
-        let world = World::new(false);
+        let world = World::new();
         let now = world.clock.now().0;
         let model = Model { now, rule: Rule::Off, living: BTreeMap::new() };
         let mut run = Self { world, model, random: Rng::with_seed(seed), counter: 0 };

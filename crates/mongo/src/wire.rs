@@ -7,10 +7,13 @@
 //! 2012 OP_COMPRESSED  opcode, length, compressor, the other message's body, compressed
 //!    1 OP_REPLY       flags, cursor, start, count, documents             the answer to OP_QUERY
 //! ```
-//! What does not add up is an [`Malformed`] and the end of the connection: nothing behind it can be trusted.
+//! What does not add up is an [`Malformed`] and the end of the connection: nothing behind it can be trusted. A whole message with a document
+//! that is none is answered with a [`Refusal`].
 
 use bson::{RawDocument, RawDocumentBuf};
 use bytes::{Buf, Bytes};
+
+use crate::error::Refusal;
 
 /// The most bytes of a message.
 pub const MESSAGE_BYTES_MAX: usize = 48_000_000;
@@ -59,6 +62,8 @@ pub struct Request {
     pub compressor: Option<Compressor>,
     /// Whether the answer is an OP_REPLY.
     pub legacy: bool,
+    /// What is wrong with its documents: then it is answered with this, and nothing is done.
+    pub broken: Option<Refusal>,
 }
 
 impl Request {
@@ -211,10 +216,10 @@ fn op_msg(id: i32, mut rest: Bytes, message: Option<&Bytes>) -> Result<Request, 
             return Err(malformed("the checksum is wrong"));
         }
     }
-    let (mut body, mut sequences) = (None, Vec::new());
+    let (mut body, mut sequences, mut broken) = (None, Vec::new(), None);
     while rest.has_remaining() {
         match byte(&mut rest)? {
-            0 if body.is_none() => body = Some(document(&mut rest)?),
+            0 if body.is_none() => body = Some(document(&mut rest, &mut broken)?),
             0 => return Err(malformed("two bodies in one message")),
             1 => {
                 let length = int(&mut rest)?;
@@ -227,7 +232,7 @@ fn op_msg(id: i32, mut rest: Bytes, message: Option<&Bytes>) -> Result<Request, 
                 let name = cstring(&mut section)?;
                 let mut documents = Vec::new();
                 while section.has_remaining() {
-                    documents.push(document(&mut section)?);
+                    documents.push(document(&mut section, &mut broken)?);
                 }
                 sequences.push((name, documents));
             }
@@ -242,6 +247,7 @@ fn op_msg(id: i32, mut rest: Bytes, message: Option<&Bytes>) -> Result<Request, 
         silent: flags & MORE_TO_COME != 0,
         compressor: None,
         legacy: false,
+        broken,
     })
 }
 
@@ -250,7 +256,8 @@ fn op_query(id: i32, mut rest: Bytes) -> Result<Request, Malformed> {
     let namespace = cstring(&mut rest)?;
     let _skip = int(&mut rest)?;
     let _return = int(&mut rest)?;
-    let body = document(&mut rest)?;
+    let mut broken = None;
+    let body = document(&mut rest, &mut broken)?;
     let database = namespace
         .strip_suffix(".$cmd")
         .ok_or_else(|| malformed(format!("OP_QUERY on {namespace}: only commands are spoken")))?
@@ -268,6 +275,7 @@ fn op_query(id: i32, mut rest: Bytes) -> Result<Request, Malformed> {
         silent: false,
         compressor: None,
         legacy: true,
+        broken,
     })
 }
 
@@ -286,34 +294,42 @@ fn cstring(rest: &mut Bytes) -> Result<String, Malformed> {
     String::from_utf8(text.into()).map_err(|_| malformed("a name that is not UTF-8"))
 }
 
-/// Takes a document and makes sure that it is one, through and through.
-fn document(rest: &mut Bytes) -> Result<Bytes, Malformed> {
+/// Takes a document; an empty one stands for one that is none, and what is wrong with it is told.
+fn document(rest: &mut Bytes, broken: &mut Option<Refusal>) -> Result<Bytes, Malformed> {
     let length = rest.first_chunk::<4>().map(|length| i32::from_le_bytes(*length));
     let length = length.and_then(|length| usize::try_from(length).ok()).unwrap_or_default();
     if length < 5 || length > rest.len() {
         return Err(malformed("a document whose length does not add up"));
     }
-    if length > DOCUMENT_BYTES_MAX + 16 * 1024 {
-        return Err(malformed(format!("a document of {length} bytes")));
-    }
     let bytes = rest.split_to(length);
-    let document = RawDocument::from_bytes(&bytes)
-        .map_err(|error| malformed(format!("a document that is none: {error}")))?;
-    check(document, 0)?;
-    Ok(bytes)
+    match check_whole(&bytes) {
+        Ok(()) => Ok(bytes),
+        Err(refusal) => {
+            broken.get_or_insert(refusal);
+            Ok(Bytes::from_static(&[5, 0, 0, 0, 0]))
+        }
+    }
 }
 
-fn check(document: &RawDocument, depth: usize) -> Result<(), Malformed> {
+fn check_whole(bytes: &[u8]) -> Result<(), Refusal> {
+    let most = DOCUMENT_BYTES_MAX + 16 * 1024;
+    if bytes.len() > most {
+        let text = format!("BSONObj size: {} is invalid. Size must be at most {most}", bytes.len());
+        return Err(Refusal::new(10334, text));
+    }
+    check(RawDocument::from_bytes(bytes)?, 0)
+}
+
+fn check(document: &RawDocument, depth: usize) -> Result<(), Refusal> {
     if depth > NESTING_MAX {
-        return Err(malformed(format!("a document nested deeper than {NESTING_MAX} levels")));
+        let text = format!("a document nested deeper than {NESTING_MAX} levels");
+        return Err(Refusal::new(15, text));
     }
     for element in document.iter_elements() {
-        let broken = |error| malformed(format!("a document that is none: {error}"));
-        let value = element.map_err(broken)?.value();
-        match value.map_err(broken)? {
+        match element.and_then(|element| element.value())? {
             bson::RawBsonRef::Document(inner) => check(inner, depth + 1)?,
             bson::RawBsonRef::Array(inner) => {
-                check(RawDocument::from_bytes(inner.as_bytes()).map_err(broken)?, depth + 1)?
+                check(RawDocument::from_bytes(inner.as_bytes())?, depth + 1)?
             }
             bson::RawBsonRef::JavaScriptCodeWithScope(code) => check(code.scope, depth + 1)?,
             _ => {}
@@ -430,6 +446,7 @@ mod tests {
         for length in 0..good.len() {
             assert!(read(good.slice(..length)).is_err(), "cut to {length}");
         }
+        assert_eq!(read(good.clone()).unwrap().broken, None);
         let mut random = fastrand::Rng::with_seed(1);
         for _ in 0..20_000 {
             let mut bad = good.to_vec();
@@ -446,7 +463,13 @@ mod tests {
             outer.append(bson::cstr!("a"), deep);
             deep = outer;
         }
-        assert!(read(message(OP_MSG, &sections(0, &[&[0], deep.as_bytes()]))).is_err());
+        let code = |document: &[u8]| {
+            let request = read(message(OP_MSG, &sections(0, &[&[0], document]))).unwrap();
+            request.broken.map(|refusal| refusal.code)
+        };
+        assert_eq!(code(deep.as_bytes()), Some(15));
+        let long = rawdoc! {"a": "x".repeat(DOCUMENT_BYTES_MAX + 16 * 1024)};
+        assert_eq!(code(long.as_bytes()), Some(10334));
     }
 
     #[test]

@@ -78,6 +78,20 @@ pub trait Engine: Send + Sync {
         None
     }
 
+    /// A [`Engine::pulse`], and the value at another key, which is of the same moment or a later one: in one question where that can be.
+    fn pulse_and_get(
+        &self,
+        pulse: (Family, &[u8]),
+        get: (Family, &[u8]),
+    ) -> Option<Answer<'_, (Pulse, Option<Bytes>)>> {
+        let pulse = self.pulse(pulse.0, pulse.1)?;
+        let (family, key) = (get.0, Bytes::copy_from_slice(get.1));
+        Some(Box::pin(async move {
+            let pulse = pulse.await?;
+            Ok((pulse, self.get(family, &key).await?))
+        }))
+    }
+
     /// Applies the writes if every check holds. Durable when it returns; visible to snapshots taken after
     /// it returns, and to none before it is durable.
     ///

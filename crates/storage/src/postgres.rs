@@ -13,7 +13,8 @@
 //!   outcome that was lost is found out before it is answered; if that takes too long the answer is [`Error::Unknown`].
 //! - **Gets that come at the same time share a statement** ([`reading`]). A snapshot is a transaction that sees one state; it begins with its first read.
 //! - **The leader is found by asking all nodes at once** ([`address`]). After a failover, sessions with the former leader are given up, and a node
-//!   that does not yet know that it was replaced is refused, by its timeline.
+//!   that does not yet know that it was replaced is refused, by its timeline. What is read counts only while the leader was heard of a moment ago
+//!   ([`shard::OFFICE`]): one that was frozen, was replaced and woke up answers what is old.
 //! - Keys that a btree cannot hold are cut and hashed ([`rows`]).
 //! - The tables are made at first use and have a version ([`shard`]).
 //!
@@ -39,8 +40,10 @@ use tokio::sync::{mpsc, oneshot};
 pub use self::rows::Buckets;
 
 use self::address::Address;
-use self::reading::{Ask, Latest, PostgresSnapshot, Reach, ReadLane, on};
+use self::reading::{Ask, Latest, PostgresSnapshot, Reach, ReadLane, listen, on};
 use self::rows::{Rows, Spot};
+#[cfg(test)]
+pub(crate) use self::shard::OFFICE;
 use self::shard::Shard;
 use self::writing::{Job, Lane};
 use crate::{Answer, Batch, Direction, Engine, Error, Family, Pulse, Result, Snapshot, Stats};
@@ -106,7 +109,8 @@ impl Postgres {
             let writers = (0..options.writers.max(1)).map(|_| Lane::start(place, &stores, &tasks));
             let readers = 0..=options.readers.max(1);
             let readers = readers.map(|_| ReadLane::start(store.clone(), &tasks));
-            let (writers, readers) = (writers.collect(), readers.collect());
+            let (writers, readers): (_, Vec<_>) = (writers.collect(), readers.collect());
+            listen(store, &readers[0], &tasks);
             shards.push(Lanes { writers, readers, store: store.clone() });
         }
         let inner = Inner { shards, buckets, tasks, turn: AtomicUsize::new(0) };
@@ -152,17 +156,20 @@ impl Inner {
 
     /// Reads keys of one store.
     fn ask(&self, shard: usize, spots: Vec<Spot>) -> Answer<'static, Vec<Option<Bytes>>> {
-        let lanes = &self.shards[shard];
-        if let Err(error) = lanes.store.check_open() {
+        let (reply, values) = oneshot::channel();
+        if let Err(error) = self.send(shard, Ask::Get(spots, reply)) {
             return Box::pin(ready(Err(error)));
         }
+        Box::pin(async move { values.await.unwrap_or(Err(Error::Closed)) })
+    }
+
+    /// Hands something to read to one of a store's lanes.
+    fn send(&self, shard: usize, ask: Ask) -> Result<()> {
+        let lanes = &self.shards[shard];
+        lanes.store.check_open()?;
         let others = &lanes.readers[1..];
         let turn = self.turn.fetch_add(1, Ordering::Relaxed) % others.len();
-        let (reply, values) = oneshot::channel();
-        if others[turn].send(Ask::Get(spots, reply)).is_err() {
-            return Box::pin(ready(Err(Error::Closed)));
-        }
-        Box::pin(async move { values.await.unwrap_or(Err(Error::Closed)) })
+        others[turn].send(ask).map_err(|_| Error::Closed)
     }
 
     fn get(&self, family: Family, key: &[u8]) -> Answer<'static, Option<Bytes>> {
@@ -231,6 +238,30 @@ impl Engine for Postgres {
                 return Err(Error::Closed);
             }
             pulse.await.unwrap_or(Err(Error::Closed))
+        }))
+    }
+
+    fn pulse_and_get(
+        &self,
+        pulse: (Family, &[u8]),
+        get: (Family, &[u8]),
+    ) -> Option<Answer<'_, (Pulse, Option<Bytes>)>> {
+        let inner = &self.inner;
+        let (beat, spot) = (inner.buckets.spot(pulse.0, pulse.1), inner.buckets.spot(get.0, get.1));
+        let shard = inner.shard_of(spot.bucket);
+        if shard != inner.shard_of(beat.bucket) {
+            // One store must have answered before the other is asked.
+            let (pulse, key) = (self.pulse(pulse.0, pulse.1)?, Bytes::copy_from_slice(get.1));
+            return Some(Box::pin(async move {
+                let pulse = pulse.await?;
+                Ok((pulse, inner.get(get.0, &key).await?))
+            }));
+        }
+        let (reply, both) = oneshot::channel();
+        let sent = inner.send(shard, Ask::Both(beat, spot, reply));
+        Some(Box::pin(async move {
+            sent?;
+            both.await.unwrap_or(Err(Error::Closed))
         }))
     }
 

@@ -14,9 +14,9 @@ use crate::container::Runtime;
 use crate::feed::FeedEntry;
 use crate::keys::{Key, PartitionId, ordinal_of, partition_range, term_range};
 use crate::record::Record;
-use crate::scan::{fetch, successor};
+use crate::scan::{ItemScan, ScopeFilter, View, fetch, successor};
 use crate::writer::{Stored, ordinal_of_value};
-use crate::{Container, Db, Result};
+use crate::{Container, Db, Reply, Result};
 
 /// How many are read at a time, at first and at most.
 const CHUNK_MIN: usize = 16;
@@ -129,14 +129,44 @@ impl Db {
         }
     }
 
+    /// How many documents are alive. They are not read, unless there are very many dead ones among them.
+    pub async fn count_documents(&self, container: &Container) -> Reply<u64> {
+        let partition = container.partition();
+        let session = Some(partition.session());
+        let view = View::new(self, container);
+        let mut scan = ItemScan::new(&view, partition.id, ScopeFilter::everything(container), None);
+        let result = async {
+            self.admit(partition)?;
+            if let Some(count) = scan.count(None).await? {
+                return Ok(count);
+            }
+            let mut count = 0;
+            loop {
+                match scan.next().await?.len() {
+                    0 => return Ok(count),
+                    found => count += found as u64,
+                }
+            }
+        }
+        .await;
+        let charge = scan.tally().charge();
+        self.settle(partition, charge);
+        Reply { result, charge, session, other_sessions: Vec::new() }
+    }
+
     /// Whether a document that was read earlier is still alive: a cursor asks before it gives it.
     pub fn is_alive(&self, container: &Container, document: &Document) -> bool {
         let horizon = container.runtime.ttl.horizon(self.now());
         horizon.is_live(document.ts, document.own_ttl)
     }
 
+    /// Lets a scan begin or go on, or says when to come again.
+    pub fn admit_scan(&self, container: &Container) -> Result<()> {
+        self.admit(container.partition())
+    }
+
     /// Books what a scan has cost.
-    pub fn settle_documents(&self, container: &Container, charge: RequestCharge) {
+    pub fn settle_scan(&self, container: &Container, charge: RequestCharge) {
         self.settle(container.partition(), charge);
     }
 }

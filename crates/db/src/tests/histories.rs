@@ -14,7 +14,7 @@ use storage::testing::Mirror;
 
 use super::{START, World, is_dead, key, seeds};
 use crate::items::{PageRequest, ReadOptions, Scope, Verb, Write};
-use crate::{ChangesMode, ChangesRequest, Error, Options};
+use crate::{ChangesMode, ChangesRequest, Db, Error, Options};
 
 const IDS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 const KEYS: [&str; 3] = ["p", "q", "r"];
@@ -299,6 +299,29 @@ async fn write(random: &mut fastrand::Rng, world: &mut World, model: &mut Model)
     format!("{text}: {outcome:?}")
 }
 
+/// What a server shows that asks the store with each read only, as a front end does it.
+async fn read_unasked(db: &Db) -> Result<BTreeMap<String, u64>, String> {
+    let mut read = BTreeMap::new();
+    for id in IDS {
+        let (seen, key) = (db.seen(), key(key_of(id)));
+        let mut reply = None;
+        if let Ok(container) = db.container("d", "c") {
+            reply = db.read_at_once((seen, &container), &key, id, ReadOptions::default()).await;
+        }
+        if reply.is_none() {
+            db.refresh().await.map_err(|error| error.to_string())?;
+            let container = db.container("d", "c").map_err(|error| error.to_string())?;
+            reply = Some(db.read(&container, &key, id, ReadOptions::default()).await);
+        }
+        match reply.expect("one of the two").result {
+            Ok(item) => read.extend(entries(&[item.body])),
+            Err(Error::NotFound) => {}
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+    Ok(read)
+}
+
 /// Every way of reading must show the model's items and no others.
 async fn compare(world: &World, model: &Model) -> Result<(), String> {
     let container = world.container();
@@ -321,6 +344,9 @@ async fn compare(world: &World, model: &Model) -> Result<(), String> {
         }
     }
     same("a read", read)?;
+    for other in &world.others {
+        same("a read of a server that has not asked", read_unasked(other).await?)?;
+    }
     let by_key = KEYS.map(|pk| Scope::Key(key(pk))).to_vec();
     for scopes in [vec![Scope::Container], by_key] {
         let (mut listed, mut continuation) = (BTreeMap::new(), None);

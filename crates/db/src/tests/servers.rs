@@ -91,6 +91,40 @@ async fn ttl_r15_a_default_counts_for_all_from_the_next_request_on() {
     ));
 }
 
+/// A point read asks whether the catalog has changed and for its item in one go. If it has changed, the request begins again.
+#[tokio::test]
+async fn a_point_read_at_once_obeys_what_others_have_changed() {
+    let world = world().await;
+    let (a, b) = (&world.db, &world.others[0]);
+    let at_once = async || {
+        let (seen, container) = (b.seen(), b.container("d", "c").unwrap());
+        let reply =
+            b.read_at_once((seen, &container), &key("x"), "x", ReadOptions::default()).await;
+        reply.map(|reply| reply.result.map(|item| item.lsn))
+    };
+    write(a, Verb::Create, "x", 1, None).await.unwrap();
+    container(b).await.unwrap();
+    assert!(at_once().await.is_none(), "its number is not known yet");
+    read(b, "x").await.unwrap();
+    assert_eq!(at_once().await.unwrap().unwrap(), 1);
+    write(a, Verb::Replace("x".into()), "x", 2, None).await.unwrap();
+    assert_eq!(at_once().await.unwrap().unwrap(), 2);
+    // Another item by the same name has another number.
+    write(a, Verb::Delete("x".into()), "x", 0, None).await.unwrap();
+    assert!(matches!(at_once().await, Some(Err(Error::NotFound))));
+    write(a, Verb::Create, "x", 3, None).await.unwrap();
+    assert_eq!(at_once().await.unwrap().unwrap(), 4);
+    // The store's time counts (R02), and a rule that b has not heard of (R15).
+    world.clock.advance(10);
+    a.refresh().await.unwrap();
+    a.replace_container("d", "c", &definition(Some(20)), None).await.unwrap();
+    assert!(at_once().await.is_none(), "the catalog has changed");
+    assert!(read(b, "x").await.is_ok());
+    assert_eq!(at_once().await.unwrap().unwrap(), 4);
+    world.clock.advance(10);
+    assert!(matches!(at_once().await, Some(Err(Error::NotFound))));
+}
+
 /// A write that was queued under the old rule is decided again under the new: it cannot revive what has died by it.
 #[tokio::test]
 async fn ttl_r13_a_round_of_an_old_rule_is_not_committed() {

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use db::Db;
 
 use super::Call;
-use super::reading::{self, Matches, Order};
-use crate::cursors::{self, BATCH_BYTES_MAX, Batch, Cursor, FIRST_BATCH, Source};
+use super::reading::{self, Bill, Matches, Order};
+use crate::cursors::{self, BATCH_BYTES_MAX, Batch, Cursor, FIRST_BATCH, Owner, Source};
 use crate::error::{Refusal, Result};
 use crate::language::aggregate::{Foreign, Output, Pipeline, Step};
 use crate::language::expression::Expression;
@@ -27,6 +27,8 @@ pub(crate) struct Running {
     /// A result that did not fit into the last batch.
     held: VecDeque<Bytes>,
     done: bool,
+    /// For what it has read of other collections.
+    bills: Vec<Bill>,
 }
 
 impl Running {
@@ -54,7 +56,15 @@ impl Running {
             matches = Some(Matches::open(db, container, filter, plan.route));
         }
         let database = database.to_owned();
-        Ok(Self { database, pipeline, matches, order, held: VecDeque::new(), done: false })
+        Ok(Self {
+            database,
+            pipeline,
+            matches,
+            order,
+            held: VecDeque::new(),
+            done: false,
+            bills: Vec::new(),
+        })
     }
 
     /// The next result.
@@ -87,7 +97,8 @@ impl Running {
                     }
                 }
                 Step::Foreign(foreign) => {
-                    let documents = other(db, &self.database, foreign).await?;
+                    let (documents, bills) = other(db, &self.database, foreign).await?;
+                    self.bills.extend(bills);
                     self.pipeline.supply(documents);
                 }
             }
@@ -116,17 +127,28 @@ impl Running {
         Ok(batch)
     }
 
-    fn charge(&self) -> db::RequestCharge {
-        self.matches.as_ref().map(Matches::charge).unwrap_or_default()
+    /// What it has cost since it was last asked.
+    pub fn bills(&mut self) -> Vec<Bill> {
+        let mut bills = std::mem::take(&mut self.bills);
+        bills.extend(self.matches.as_mut().map(Matches::bill));
+        bills
+    }
+
+    /// The collection that it reads.
+    pub fn container(&self) -> Option<&Owner> {
+        self.matches.as_ref().map(|matches| &matches.container)
     }
 }
+
+/// What another pipeline gives, and what it has cost.
+type Joined = (Vec<RawDocumentBuf>, Vec<Bill>);
 
 /// The results of another pipeline.
 fn other<'a>(
     db: &'a Db,
     database: &'a str,
     foreign: Foreign,
-) -> Pin<Box<dyn Future<Output = Result<Vec<RawDocumentBuf>>> + Send + 'a>> {
+) -> Pin<Box<dyn Future<Output = Result<Joined>> + Send + 'a>> {
     Box::pin(async move {
         let stages: Vec<RawBsonRef<'_>> =
             foreign.stages.iter().map(|stage| RawBsonRef::Document(stage)).collect();
@@ -150,7 +172,7 @@ fn other<'a>(
             }
             documents.push(RawDocument::from_bytes(&row)?.to_owned());
         }
-        Ok(documents)
+        Ok((documents, running.bills()))
     })
 }
 
@@ -202,6 +224,9 @@ pub async fn aggregate(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
     };
     let how = (hint.as_deref(), collated);
     let mut running = Running::open(call.db(), call.database, collection, pipeline, how)?;
+    if let Some(container) = running.container() {
+        call.db().admit_scan(container)?;
+    }
     if let Some(open) = &call.transaction
         && let Some(matches) = running.matches.take()
     {
@@ -221,7 +246,7 @@ pub async fn aggregate(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
     }
     let namespace = call.namespace(collection.unwrap_or("$cmd.aggregate"));
     let batch = running.next(call.db(), size.unwrap_or(FIRST_BATCH)).await?;
-    call.charge += running.charge();
+    call.bills.extend(running.bills());
     if batch.done {
         return Ok(cursors::reply(0, &namespace, true, &batch.rows));
     }
@@ -245,6 +270,7 @@ async fn write_output(
     while let Some(row) = running.one(call.db()).await? {
         rows.push(row);
     }
+    call.bills.extend(running.bills());
     super::write::output(call, rows, output).await?;
     let namespace = call.namespace(collection.unwrap_or("$cmd.aggregate"));
     Ok(cursors::reply(0, &namespace, true, &[]))

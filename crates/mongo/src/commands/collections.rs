@@ -412,7 +412,7 @@ pub fn list_databases(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
 /// The figures of a collection; expired documents count until they are purged.
 /// The documents that there are for clients (R08), the bytes that are stored, and how many bytes a document has.
 async fn figures(call: &Call<'_>, container: &Container) -> Result<(i64, i64, i64)> {
-    let living = call.db().living_items(container).await?;
+    let living = call.db().count_documents(container).await.result?;
     let (items, bytes) = container.usage();
     Ok((living as i64, bytes as i64, (bytes / items.max(1)) as i64))
 }

@@ -108,6 +108,7 @@ async fn create_collection(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
                 body: &body,
                 sequences: &[],
                 charge: call.charge,
+                bills: Vec::new(),
                 transaction: None,
             };
             indexes::create(&mut inner).await?;

@@ -149,7 +149,7 @@ async fn report(
             }
             let (documents, entries) = matches.looked_at();
             (counts.1, counts.2) = (documents as i32, entries as i32);
-            call.charge += matches.charge();
+            call.bills.push(matches.bill());
         }
     }
     let mut reply = rawdoc! {

@@ -44,6 +44,9 @@ pub async fn find(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
     let single = fields.flag("singleBatch")? || limit.is_some_and(|limit| limit < 0);
     let limit = limit.map(|limit| limit.unsigned_abs() as usize);
     let batch_size = fields.count("batchSize")?;
+    if fields.flag("awaitData")? && !fields.flag("tailable")? {
+        return Err(Refusal::parse("Cannot set 'awaitData' without also setting 'tailable'"));
+    }
     if fields.flag("tailable")? {
         return Err(Refusal::bad_value(format!(
             "error processing query: tailable cursor requested on non capped collection {namespace}"
@@ -77,7 +80,7 @@ pub async fn find(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
     let mut search = Search::new(matches, order, options);
     let first = batch_size.unwrap_or(FIRST_BATCH.min(limit.unwrap_or(usize::MAX)));
     let batch = search.next(call.db(), first).await?;
-    call.charge += search.charge();
+    call.bills.push(search.bill());
     if batch.done || single {
         return Ok(cursors::reply(0, &namespace, true, &batch.rows));
     }
@@ -118,15 +121,30 @@ pub async fn get_more(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
     let collection = fields.required_text("collection")?;
     let namespace = call.namespace(collection);
     let batch_size = fields.count("batchSize")?.filter(|size| *size > 0).unwrap_or(usize::MAX);
+    let wait = fields.count("maxTimeMS")?;
     let cursors = &call.front_end.cursors;
     let clock = call.db().clock();
     let mut cursor = cursors.take(number, &namespace, clock.elapsed())?;
-    if let (Source::Changes(stream), Some(millis)) =
-        (&mut cursor.source, fields.count("maxTimeMS")?)
-    {
-        stream.wait = std::time::Duration::from_millis(millis.min(60_000) as u64);
+    match (&mut cursor.source, wait) {
+        (Source::Changes(stream), Some(millis)) => {
+            stream.wait = std::time::Duration::from_millis(millis.min(60_000) as u64);
+        }
+        (_, Some(1..)) => {
+            cursors.put_back(number, cursor, clock.elapsed());
+            return Err(Refusal::bad_value(
+                "cannot set maxTimeMS on getMore command for a non-awaitData cursor",
+            ));
+        }
+        _ => {}
+    }
+    let admitted = cursor.container().map_or(Ok(()), |container| call.db().admit_scan(container));
+    if let Err(error) = admitted {
+        // It can be asked again, later.
+        cursors.put_back(number, cursor, clock.elapsed());
+        return Err(error.into());
     }
     let made = cursor.next(call.db(), batch_size).await;
+    call.bills.extend(cursor.bills());
     match made {
         Ok(batch) if batch.done => {
             cursors.kill(number);
@@ -168,14 +186,21 @@ pub async fn count(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
     let Some(mut matches) = matches(call, "query").await? else {
         return Ok(rawdoc! {"n": 0, "ok": 1.0});
     };
-    let wanted = skip.saturating_add(limit.unwrap_or(usize::MAX));
     let mut found = 0;
-    while found < wanted && matches.next(call.db()).await?.is_some() {
-        found += 1;
+    if matches.are_all() {
+        let reply = call.db().count_documents(&matches.container).await;
+        call.charge += reply.charge;
+        found = reply.result? as usize;
+    } else {
+        let wanted = skip.saturating_add(limit.unwrap_or(usize::MAX));
+        while found < wanted && matches.next(call.db()).await?.is_some() {
+            found += 1;
+        }
+        call.bills.push(matches.bill());
     }
-    call.charge += matches.charge();
     let count = found.saturating_sub(skip).min(limit.unwrap_or(usize::MAX));
-    Ok(rawdoc! {"n": count as i32, "ok": 1.0})
+    let count = i32::try_from(count).map_or(RawBson::Int64(count as i64), RawBson::Int32);
+    Ok(rawdoc! {"n": count, "ok": 1.0})
 }
 
 pub async fn distinct(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
@@ -210,7 +235,7 @@ pub async fn distinct(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
                 return Err(refusal);
             }
         }
-        call.charge += matches.charge();
+        call.bills.push(matches.bill());
     }
     let mut list = RawArrayBuf::new();
     values.into_values().for_each(|value| list.push(value));
@@ -246,7 +271,7 @@ pub async fn file_md5(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
                 break;
             }
         }
-        call.charge += search.charge();
+        call.bills.push(search.bill());
     }
     Ok(rawdoc! {"numChunks": count, "md5": hex(&digest.finalize()), "ok": 1.0})
 }

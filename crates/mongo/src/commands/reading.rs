@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use bson::RawDocumentBuf;
 use bytes::Bytes;
-use db::Db;
 use db::documents::{Document, DocumentScan, Route};
+use db::{Db, RequestCharge};
 
 use super::Call;
 use crate::cursors::{BATCH_BYTES_MAX, Batch, Owner};
@@ -27,16 +27,36 @@ pub(crate) struct Matches {
     pub container: Owner,
     scan: DocumentScan,
     filter: Filter,
+    /// Whether nothing is asked of them.
+    all: bool,
     found: VecDeque<Document>,
     /// What the transaction has changed: it hides what is stored, and comes after it.
     changed: Option<Arc<Changes>>,
     changed_given: bool,
+    /// What of its cost has been put on a bill.
+    billed: RequestCharge,
+}
+
+/// What a scan of a container has cost.
+pub(crate) struct Bill {
+    pub container: Owner,
+    pub charge: RequestCharge,
 }
 
 impl Matches {
     pub fn open(db: &Db, container: Owner, filter: Filter, route: Route) -> Self {
+        let all = filter.is_empty() && matches!(route, Route::All);
         let scan = db.scan_documents(&container, route);
-        Self { container, scan, filter, found: VecDeque::new(), changed: None, changed_given: true }
+        Self {
+            container,
+            scan,
+            filter,
+            all,
+            found: VecDeque::new(),
+            changed: None,
+            changed_given: true,
+            billed: RequestCharge::default(),
+        }
     }
 
     /// The same, as a transaction sees it.
@@ -44,6 +64,11 @@ impl Matches {
         self.changed_given = changed.is_empty();
         self.changed = Some(changed);
         self
+    }
+
+    /// Whether these are all documents, and no transaction has changed any.
+    pub fn are_all(&self) -> bool {
+        self.all && self.changed.as_ref().is_none_or(|changed| changed.is_empty())
     }
 
     /// The next one that is alive and matches.
@@ -103,8 +128,12 @@ impl Matches {
         self.found.push_front(document);
     }
 
-    pub fn charge(&self) -> db::RequestCharge {
-        self.scan.charge()
+    /// What it has cost since the last bill.
+    pub fn bill(&mut self) -> Bill {
+        let whole = self.scan.charge();
+        let charge = RequestCharge(whole.0 - self.billed.0);
+        self.billed = whole;
+        Bill { container: self.container.clone(), charge }
     }
 
     /// Whether what comes is in the order that was asked of the plan.
@@ -262,8 +291,12 @@ impl Search {
         Ok(batch)
     }
 
-    pub fn charge(&self) -> db::RequestCharge {
-        self.matches.charge()
+    pub fn bill(&mut self) -> Bill {
+        self.matches.bill()
+    }
+
+    pub fn container(&self) -> &Owner {
+        &self.matches.container
     }
 
     async fn next_document(&mut self, db: &Db) -> Result<Option<Document>> {

@@ -167,6 +167,7 @@ impl Call<'_> {
         filter: Filter,
         route: Route,
     ) -> Result<Matches> {
+        self.db().admit_scan(&container)?;
         let matches = Matches::open(self.db(), container.clone(), filter, route);
         let Some(open) = &mut self.transaction else { return Ok(matches) };
         stay(open, &container)?;

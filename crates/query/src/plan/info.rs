@@ -21,6 +21,15 @@ pub struct Info {
     pub features: Vec<&'static str>,
 }
 
+impl Info {
+    /// Whether what a partition has aggregated is wholly in its `item`. MIN and MAX have an `item2` as well, and where there was nothing to
+    /// compare nothing else, which the oldest clients stumble over.
+    pub fn merges_by_item(&self) -> bool {
+        let aggregates = self.query_info["aggregates"].as_array().into_iter().flatten();
+        aggregates.filter_map(Json::as_str).all(|name| !matches!(name, "Min" | "Max"))
+    }
+}
+
 impl Compiled {
     /// The plan for SDKs that merge partitions themselves. Fails for what they cannot merge: an
     /// aggregate inside another expression.

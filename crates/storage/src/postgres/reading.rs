@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::time::Instant;
 use tokio_postgres::Row;
 
 use super::Inner;
 use super::address::reason;
 use super::rows::{Spot, alike, is_cut, pair_of, put_in_order, stored_range, value_of};
-use super::shard::{Borrowed, PATIENCE, Session, Shard};
+use super::shard::{Borrowed, OFFICE, PATIENCE, READ_LIMIT, Session, Shard};
 use crate::{Answer, Direction, Error, Family, Pair, Pulse, Result, Snapshot};
 
 /// The most keys of a statement.
@@ -31,6 +32,8 @@ type Values = Vec<Option<Bytes>>;
 pub(super) enum Ask {
     Get(Vec<Spot>, oneshot::Sender<Result<Values>>),
     Pulse(Spot, oneshot::Sender<Result<Pulse>>),
+    /// A pulse at the first, and then the value at the second.
+    Both(Spot, Spot, oneshot::Sender<Result<(Pulse, Option<Bytes>)>>),
 }
 
 /// A session that reads single keys for everybody.
@@ -48,11 +51,11 @@ impl ReadLane {
         tasks.spawn(async move {
             while let Some(first) = queue.recv().await {
                 let mut group = vec![first];
-                let mut keys = group[0].keys();
+                let mut keys = group[0].spots().len();
                 while keys < KEYS_MAX
                     && let Ok(next) = queue.try_recv()
                 {
-                    keys += next.keys();
+                    keys += next.spots().len();
                     group.push(next);
                 }
                 lane.answer(group).await;
@@ -61,49 +64,39 @@ impl ReadLane {
         asks
     }
 
-    async fn answer(&mut self, group: Vec<Ask>) {
-        let (mut gets, mut pulses, mut spots) = (Vec::new(), Vec::new(), Vec::new());
-        for ask in group {
-            match ask {
-                Ask::Get(keys, reply) => {
-                    gets.push((keys.len(), reply));
-                    spots.extend(keys);
-                }
-                Ask::Pulse(spot, reply) => pulses.push((spot, reply)),
-            }
-        }
-        if !gets.is_empty() {
-            let spots = Arc::new(spots);
-            let mut values = self
-                .retried(move |session| {
-                    let spots = spots.clone();
-                    Box::pin(async move { get(session, &spots).await })
-                })
-                .await;
-            for (count, reply) in gets {
-                let part = values.as_mut().map(|values| values.drain(..count).collect());
-                drop(reply.send(part.map_err(|error| error.clone())));
-            }
-        }
-        // All ask for the same, as a rule.
-        while let Some((spot, reply)) = pulses.pop() {
-            let asked = spot.clone();
-            let pulse = self
-                .retried(move |session| {
-                    let spot = asked.clone();
-                    Box::pin(async move { pulse(session, &spot).await })
-                })
-                .await;
-            drop(reply.send(pulse.clone()));
-            let (same, others) = pulses.into_iter().partition(|(other, _)| *other == spot);
-            pulses = others;
-            for (_, reply) in same {
-                drop(reply.send(pulse.clone()));
-            }
+    async fn answer(&mut self, mut group: Vec<Ask>) {
+        while !group.is_empty() {
+            // All want the pulse of the same key, as a rule.
+            let beat = group.iter().find_map(Ask::beat).cloned();
+            let (now, later) = group
+                .into_iter()
+                .partition(|ask| ask.beat().is_none_or(|other| Some(other) == beat.as_ref()));
+            group = later;
+            self.answer_alike(now, beat).await;
         }
     }
 
-    /// Reads with a session that works. A read that was lost is made again.
+    /// Answers all with one look.
+    async fn answer_alike(&mut self, group: Vec<Ask>, beat: Option<Spot>) {
+        let spots: Vec<Spot> = group.iter().flat_map(Ask::spots).cloned().collect();
+        let asked = Arc::new((beat, spots));
+        let mut found = self
+            .retried(move |session| {
+                let asked = asked.clone();
+                Box::pin(async move { look(session, asked.0.as_ref(), &asked.1).await })
+            })
+            .await;
+        for ask in group {
+            let count = ask.spots().len();
+            let part = match &mut found {
+                Ok((pulse, values)) => Ok((pulse.clone(), values.drain(..count).collect())),
+                Err(error) => Err(error.clone()),
+            };
+            ask.reply(part);
+        }
+    }
+
+    /// Reads with a session that works. A read that was lost is made again, and so is one whose answer may be old.
     async fn retried<T>(
         &mut self,
         read: impl for<'s> Fn(&'s mut Session) -> Reading<'s, T> + Send + Sync,
@@ -120,7 +113,16 @@ impl ReadLane {
                 self.session = Some(connected?);
             }
             let Some(session) = &mut self.session else { continue };
-            match read(session).await {
+            let asked = Instant::now();
+            let result = match tokio::time::timeout(PATIENCE, read(session)).await {
+                Ok(Ok(read)) => {
+                    self.shard.hear(asked);
+                    current(&self.shard, session).map(|()| read)
+                }
+                Ok(Err(error)) => Err(error),
+                Err(_) => Err(Error::Unavailable("it does not answer".into())),
+            };
+            match result {
                 Err(Error::Unavailable(text)) => {
                     self.session = None;
                     if attempts == 3 {
@@ -134,37 +136,116 @@ impl ReadLane {
 }
 
 impl Ask {
-    fn keys(&self) -> usize {
+    /// The keys to get.
+    fn spots(&self) -> &[Spot] {
         match self {
-            Self::Get(keys, _) => keys.len(),
-            Self::Pulse(..) => 0,
+            Self::Get(spots, _) => spots,
+            Self::Pulse(..) => &[],
+            Self::Both(_, spot, _) => std::slice::from_ref(spot),
+        }
+    }
+
+    /// The key whose pulse is wanted.
+    fn beat(&self) -> Option<&Spot> {
+        match self {
+            Self::Get(..) => None,
+            Self::Pulse(beat, _) | Self::Both(beat, ..) => Some(beat),
+        }
+    }
+
+    /// Tells what was found. Who has gone away has no use for it.
+    fn reply(self, found: Result<(Option<Pulse>, Values)>) {
+        let no_time = || Error::Unavailable("it has no time".into());
+        match self {
+            Self::Get(_, reply) => drop(reply.send(found.map(|(_, values)| values))),
+            Self::Pulse(_, reply) => {
+                drop(reply.send(found.and_then(|(pulse, _)| pulse.ok_or_else(no_time))));
+            }
+            Self::Both(_, _, reply) => drop(reply.send(found.and_then(|(pulse, mut values)| {
+                Ok((pulse.ok_or_else(no_time)?, values.pop().flatten()))
+            }))),
         }
     }
 }
 
-async fn get(session: &mut Session, spots: &[Spot]) -> Result<Values> {
-    let rows = match spots {
-        [Spot { bucket, key }] => session.rows(GET, &[bucket, key]).await?,
-        _ => {
-            let buckets: Vec<i64> = spots.iter().map(|spot| spot.bucket).collect();
-            let keys: Vec<&[u8]> = spots.iter().map(|spot| &spot.key[..]).collect();
-            session.rows(GET_MANY, &[&buckets, &keys]).await?
+/// Asks something of the leader whenever nobody else does, so that it is always known whether it is one.
+pub(super) fn listen(
+    shard: &Arc<Shard>,
+    lane: &mpsc::UnboundedSender<Ask>,
+    tasks: &tokio::runtime::Handle,
+) {
+    let (shard, lane) = (Arc::downgrade(shard), lane.downgrade());
+    tasks.spawn(async move {
+        loop {
+            tokio::time::sleep(OFFICE / 3).await;
+            let (Some(shard), Some(lane)) = (shard.upgrade(), lane.upgrade()) else { return };
+            if shard.silence() >= OFFICE / 3 {
+                let (reply, answered) = oneshot::channel();
+                // A store that is not there is asked again, whatever became of this.
+                drop(lane.send(Ask::Pulse(Spot { bucket: 0, key: Vec::new() }, reply)));
+                drop(answered.await);
+            }
         }
+    });
+}
+
+/// Refuses what was read with a session that is no longer the leader's, or may not be.
+fn current(shard: &Shard, session: &Session) -> Result<()> {
+    let replaced = || Error::Unavailable("another node may have replaced it meanwhile".into());
+    shard.is_current(session).then_some(()).ok_or_else(replaced)
+}
+
+/// A pulse, and then values, in one round trip: the store answers in the order in which it is asked.
+async fn look(
+    session: &mut Session,
+    beat: Option<&Spot>,
+    spots: &[Spot],
+) -> Result<(Option<Pulse>, Values)> {
+    let unavailable = |error: tokio_postgres::Error| Error::Unavailable(reason(&error));
+    let looked = async {
+        let pulse = session.prepare(PULSE).await.map_err(unavailable)?;
+        let get = if spots.len() == 1 { GET } else { GET_MANY };
+        let get = session.prepare(get).await.map_err(unavailable)?;
+        let client = &session.client;
+        let pulse = async {
+            let Some(Spot { bucket, key }) = beat else { return Ok(None) };
+            client.query_opt(&pulse, &[bucket, key]).await
+        };
+        let values = async {
+            match spots {
+                [] => Ok(Vec::new()),
+                [Spot { bucket, key }] => client.query(&get, &[bucket, key]).await,
+                _ => {
+                    let buckets: Vec<i64> = spots.iter().map(|spot| spot.bucket).collect();
+                    let keys: Vec<&[u8]> = spots.iter().map(|spot| &spot.key[..]).collect();
+                    client.query(&get, &[&buckets, &keys]).await
+                }
+            }
+        };
+        // The first is sent first.
+        tokio::try_join!(biased; pulse, values).map_err(unavailable)
     };
+    let looked = tokio::time::timeout(READ_LIMIT, looked).await;
+    let (pulse, rows) =
+        looked.map_err(|_| Error::Unavailable("it does not answer".into())).flatten()?;
     let mut values = vec![None; spots.len()];
     for row in rows {
         let at = row.get::<_, i64>(0) as usize - 1;
         values[at] = Some(value_of(&spots[at].key, row.get(1))?);
     }
-    Ok(values)
+    let pulse = match (pulse, beat) {
+        (Some(row), Some(beat)) => {
+            let value: Option<&[u8]> = row.get(1);
+            let value = value.map(|value| value_of(&beat.key, value)).transpose()?;
+            Some(Pulse { value, now_secs: row.get::<_, i64>(0) as u64 })
+        }
+        _ => None,
+    };
+    Ok((pulse, values))
 }
 
-async fn pulse(session: &mut Session, spot: &Spot) -> Result<Pulse> {
-    let rows = session.rows(PULSE, &[&spot.bucket, &spot.key]).await?;
-    let row = rows.first().ok_or_else(|| Error::Unavailable("it has no time".into()))?;
-    let value: Option<&[u8]> = row.get(1);
-    let value = value.map(|value| value_of(&spot.key, value)).transpose()?;
-    Ok(Pulse { value, now_secs: row.get::<_, i64>(0) as u64 })
+async fn get(session: &mut Session, spots: &[Spot]) -> Result<Values> {
+    look(session, None, spots).await.map(|(_, values)| values)
 }
 
 /// A range of a family in one store.
@@ -322,7 +403,9 @@ impl PostgresSnapshot {
             let store = &inner.shards[shard].store;
             store.check_open()?;
             let mut pin = pins[shard].lock().await;
-            if let Pin::Unread = *pin {
+            // What it sees is of the first read.
+            let first = matches!(*pin, Pin::Unread);
+            if first {
                 let borrowed = store.borrow().await?;
                 let begun = borrowed.session.client.batch_execute(BEGIN).await;
                 begun.map_err(|error| Error::Unavailable(reason(&error)))?;
@@ -331,7 +414,10 @@ impl PostgresSnapshot {
             let Pin::Open(borrowed) = &mut *pin else {
                 return Err(Error::Unavailable("the connection of this snapshot was lost".into()));
             };
-            let result = read(&mut borrowed.session).await;
+            let mut result = read(&mut borrowed.session).await;
+            if first && result.is_ok() {
+                result = current(store, &borrowed.session).and(result);
+            }
             if result.is_err() {
                 *pin = Pin::Broken;
             }
@@ -467,11 +553,10 @@ impl Snapshot for Latest {
             for shard in shards {
                 let store = &inner.shards[shard].store;
                 let mut borrowed = store.borrow().await?;
-                let pairs = reach.read(&mut borrowed.session).await;
-                if pairs.is_ok() {
-                    store.give_back(borrowed);
-                }
-                found.push(pairs?);
+                let pairs = reach.read(&mut borrowed.session).await?;
+                current(store, &borrowed.session)?;
+                store.give_back(borrowed);
+                found.push(pairs);
             }
             Ok(merged(found, direction, limit))
         })

@@ -1,18 +1,22 @@
 //! Commits: a few lanes, each one session and one transaction at a time.
 //!
-//! All commits of a bucket go through the same lane, so they reach the store in the order in which they were made. A transaction is sent
-//! as a whole, its COMMIT included, and costs one round trip; a check that does not hold is made an error (a division by the
-//! number of rows that were as expected), so that the COMMIT behind it undoes everything.
+//! All commits of a bucket go through the same lane, so they reach the store in the order in which they were made. A transaction is one statement
+//! and one round trip ([`Text`]); a check that does not hold is made an error (a division by the number of rows that were as
+//! expected), which undoes everything.
 //!
 //! ```text
-//! BEGIN
 //! writer row: seq = n, if it is still open     else: this lane was closed, nothing of it may count
 //! checked rows: as expected, or 1 / 0           locked from here on
-//! deletes, puts                                 one statement each
-//! COMMIT
+//! deletes, puts
 //! ```
 //!
-//! **Nothing is guessed about a lost COMMIT.** The lane has a row of its own, and each transaction writes its number there. A lane that has lost its
+//! **Puts are plain inserts at first** where a batch deletes nothing: it then adds, as a rule, and to add without a look whether the row is there
+//! costs a third less. If one was there after all, the batch is sent again with puts that look.
+//!
+//! A check that a row is absent needs two statements more (the row is made, so that it is locked, and unmade). Such a batch is sent as a
+//! transaction of several, its COMMIT included: also one round trip.
+//!
+//! **Nothing is guessed about a lost commit.** The lane has a row of its own, and each transaction writes its number there. A lane that has lost its
 //! session closes that row from a new one, which waits for whatever the old one may still be doing, and reads the number: it is
 //! the transaction's, and then it was made; or it is not, and then it never will be, because its row is closed. Only when the store cannot be
 //! reached in time is the answer [`Error::Unknown`].
@@ -30,11 +34,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
+use tokio_postgres::Statement;
 use tokio_postgres::error::SqlState;
+use tokio_postgres::types::ToSql;
 
 use super::address::reason;
 use super::rows::{Kept, Rows, Spot};
-use super::shard::{PATIENCE, Session, Shard};
+use super::shard::{PATIENCE, Session, Shard, Values};
 use crate::{Error, Result};
 
 /// How long a transaction may take before its session is given up. Synchronous replication waits while a standby is being replaced.
@@ -46,21 +52,16 @@ const ATTEMPTS_MAX: u32 = 10;
 /// Why a transaction was given up that was always undone.
 const BUSY: &str = "others keep using the same rows";
 
-const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
-const COMMIT: &str = "COMMIT";
 const OPEN: &str = "INSERT INTO sidereal_writer VALUES ($1::bigint, 0, true, now())";
 const CLOSE: &str = "UPDATE sidereal_writer SET open = false WHERE id = $1::bigint RETURNING seq";
-const NUMBER: &str = "WITH u AS (UPDATE sidereal_writer SET seq = $2::bigint, used = now() WHERE id = $1::bigint AND open RETURNING 1) \
-                      SELECT 1 / (SELECT count(*) FROM u)";
-const SAME: &str = "WITH u AS (SELECT 1 FROM sidereal_kv WHERE b = $1::bigint AND k = $2::bytea AND v = $3::bytea FOR SHARE) \
-                    SELECT 1 / (SELECT count(*) FROM u)";
-const REPLACE: &str = "WITH u AS (UPDATE sidereal_kv SET v = $4::bytea WHERE b = $1::bigint AND k = $2::bytea AND v = $3::bytea \
-                       RETURNING 1) SELECT 1 / (SELECT count(*) FROM u)";
-const MAKE: &str = "INSERT INTO sidereal_kv (b, k, v) VALUES ($1::bigint, $2::bytea, $3::bytea)";
+const BEGIN: &str = "BEGIN";
+const MAKE: &str = "INSERT INTO sidereal_kv (b, k, v) VALUES ($1::bigint, $2::bytea, ''::bytea)";
 const UNMAKE: &str = "DELETE FROM sidereal_kv WHERE b = $1::bigint AND k = $2::bytea";
-const PUT: &str = "INSERT INTO sidereal_kv (b, k, v) SELECT * FROM unnest($1::bigint[], $2::bytea[], $3::bytea[]) \
-                   ON CONFLICT (b, k) DO UPDATE SET v = excluded.v";
-const DELETE: &str = "DELETE FROM sidereal_kv t USING unnest($1::bigint[], $2::bytea[]) AS d (b, k) WHERE t.b = d.b AND t.k = d.k";
+const COMMIT: &str = "COMMIT";
+
+/// What must not depend on the settings of the database. A transaction whose end never comes must not hold its locks for ever.
+const SETTINGS: &str = "SET idle_in_transaction_session_timeout = '10s'; \
+                        SET default_transaction_isolation = 'read committed'";
 
 /// Something for a lane to do.
 pub(super) enum Job {
@@ -100,6 +101,8 @@ struct Writer {
 enum Fault {
     /// A check does not hold.
     Conflict,
+    /// A row that was to be added is there.
+    There,
     /// Undone for the sake of another.
     Again,
     /// Undone for another reason.
@@ -152,12 +155,14 @@ impl Lane {
                     match fault {
                         Fault::Conflict => return Err(Error::Conflict),
                         Fault::Refused(error) => return Err(error),
-                        Fault::Again | Fault::Useless(_) | Fault::Lost(_)
+                        Fault::There | Fault::Again | Fault::Useless(_) | Fault::Lost(_)
                             if attempt < ATTEMPTS_MAX =>
                         {
                             tokio::time::sleep(Duration::from_millis(1 << attempt.min(6))).await;
                         }
-                        Fault::Again => return Err(Error::Unavailable(BUSY.into())),
+                        Fault::There | Fault::Again => {
+                            return Err(Error::Unavailable(BUSY.into()));
+                        }
                         // Nothing was ended, so nothing was made.
                         Fault::Useless(text) | Fault::Lost(text) => {
                             return Err(Error::Unavailable(text));
@@ -177,7 +182,7 @@ impl Lane {
                 return Err(Fault::Useless("its session is gone".into()));
             };
             writer.seq += 1;
-            let begun = transact(session, *writer, rows, End::Later);
+            let begun = transact(session, *writer, rows, (Puts::Set, End::Later));
             match tokio::time::timeout(COMMIT_LIMIT, begun).await {
                 Ok(begun) => begun?,
                 Err(_) => {
@@ -253,13 +258,13 @@ impl Seat {
 
     async fn commit(&mut self, rows: &Rows) -> Result<()> {
         self.shard.check_open()?;
+        let mut puts = if rows.deletes.is_empty() { Puts::Add } else { Puts::Set };
         for attempt in 0.. {
             self.connect(self.patience()).await?;
             let Some((session, writer)) = &mut self.session else { continue };
             writer.seq += 1;
-            let made =
-                tokio::time::timeout(COMMIT_LIMIT, transact(session, *writer, rows, End::Now))
-                    .await;
+            let made = transact(session, *writer, rows, (puts, End::Now));
+            let made = tokio::time::timeout(COMMIT_LIMIT, made).await;
             let fault = match made {
                 Ok(Ok(())) => {
                     self.shard.commits.fetch_add(1, Ordering::Relaxed);
@@ -271,6 +276,7 @@ impl Seat {
             match fault {
                 Fault::Conflict => return Err(Error::Conflict),
                 Fault::Refused(error) => return Err(error),
+                Fault::There => puts = Puts::Set,
                 Fault::Again if attempt < ATTEMPTS_MAX => {
                     tokio::time::sleep(Duration::from_millis(1 << attempt.min(6))).await;
                 }
@@ -327,8 +333,7 @@ impl Seat {
         &mut self,
         session: &mut Session,
     ) -> std::result::Result<(Writer, Option<i64>), tokio_postgres::Error> {
-        // A transaction whose end never comes must not hold its locks for ever.
-        session.client.batch_execute("SET idle_in_transaction_session_timeout = '10s'").await?;
+        session.client.batch_execute(SETTINGS).await?;
         let mut closed = None;
         if let Some(lost) = self.lost {
             let rows = session.client.query(CLOSE, &[&lost.id]).await?;
@@ -353,65 +358,45 @@ enum End {
     Later,
 }
 
+/// How rows are put.
+#[derive(Clone, Copy, PartialEq)]
+enum Puts {
+    /// They are new; if one is not, nothing is done.
+    Add,
+    /// They may be there.
+    Set,
+}
+
 /// Sends a transaction as a whole.
 async fn transact(
     session: &mut Session,
     writer: Writer,
     rows: &Rows,
-    end: End,
+    (puts, end): (Puts, End),
 ) -> std::result::Result<(), Fault> {
-    let mut statements = Vec::with_capacity(7);
-    for sql in [NUMBER, SAME, REPLACE, MAKE, UNMAKE, PUT, DELETE] {
-        let prepared = session.prepare(sql).await;
-        statements.push(prepared.map_err(|error| Fault::Useless(reason(&error)))?);
+    let useless = |error: tokio_postgres::Error| Fault::Useless(reason(&error));
+    let (sql, parameters) = Text::of(writer, rows, puts);
+    let statement = session.prepare(sql).await.map_err(useless)?;
+    let parameters: Vec<_> = parameters.iter().map(|parameter| &**parameter as _).collect();
+    let is_absent = |(_, kept): &&(Spot, Kept)| *kept == Kept::Absent;
+    if end == End::Now && !rows.checks.iter().any(|check| is_absent(&check)) {
+        let made = session.client.execute(&statement, &parameters).await;
+        return made.map(drop).map_err(|error| fault(&error, puts));
     }
-    let [number, same, replace, make, unmake, put, delete] = &statements[..] else {
-        return Err(Fault::Useless("a statement is missing".into()));
-    };
+    let make = &session.prepare(MAKE).await.map_err(useless)?;
+    let unmake = &session.prepare(UNMAKE).await.map_err(useless)?;
     let client = &session.client;
-    let (deleted_buckets, deleted_keys) = columns(&rows.deletes);
-    let values: Vec<&[u8]> = rows.puts.values.iter().map(Bytes::as_ref).collect();
-    let mut sent: Vec<Sent<'_>> = Vec::with_capacity(rows.checks.len() + 6);
-    sent.push(Sent::new(Kind::Other, client.batch_execute(BEGIN)));
-    let done = async |result: std::result::Result<u64, tokio_postgres::Error>| result.map(drop);
-    sent.push(Sent::new(Kind::Number, async move {
-        done(client.execute(number, &[&writer.id, &writer.seq]).await).await
-    }));
-    for (Spot { bucket, key }, kept) in &rows.checks {
-        sent.push(match kept {
-            Kept::Same(old) => Sent::new(Kind::Check, async move {
-                done(client.execute(same, &[bucket, key, &&old[..]]).await).await
-            }),
-            Kept::Replaced(old, new) => Sent::new(Kind::Check, async move {
-                done(client.execute(replace, &[bucket, key, &&old[..], &&new[..]]).await).await
-            }),
-            Kept::Made(new) => Sent::new(Kind::Check, async move {
-                done(client.execute(make, &[bucket, key, &&new[..]]).await).await
-            }),
-            Kept::Absent => Sent::new(Kind::Check, async move {
-                done(client.execute(make, &[bucket, key, &&b""[..]]).await).await
-            }),
-        });
-        if *kept == Kept::Absent {
-            sent.push(Sent::new(Kind::Other, async move {
-                done(client.execute(unmake, &[bucket, key]).await).await
-            }));
-        }
+    let run = async |statement, parameters: &Values<'_>| {
+        client.execute::<Statement>(statement, parameters).await.map(drop)
+    };
+    let mut sent: Vec<Sent<'_>> = vec![Sent::new(client.batch_execute(BEGIN))];
+    for (Spot { bucket, key }, _) in rows.checks.iter().filter(is_absent) {
+        sent.push(Sent::new(async move { run(make, &[bucket, key]).await }));
+        sent.push(Sent::new(async move { run(unmake, &[bucket, key]).await }));
     }
-    if !rows.deletes.is_empty() {
-        let (buckets, keys) = (&deleted_buckets, &deleted_keys);
-        sent.push(Sent::new(Kind::Other, async move {
-            done(client.execute(delete, &[buckets, keys]).await).await
-        }));
-    }
-    if !values.is_empty() {
-        let (puts, values) = (&rows.puts, &values);
-        sent.push(Sent::new(Kind::Other, async move {
-            done(client.execute(put, &[&puts.buckets, &puts.keys, values]).await).await
-        }));
-    }
+    sent.push(Sent::new(run(&statement, &parameters)));
     if end == End::Now {
-        sent.push(Sent::new(Kind::Other, client.batch_execute(COMMIT)));
+        sent.push(Sent::new(client.batch_execute(COMMIT)));
     }
     poll_fn(|context| {
         // In their order; each is on its way once it was polled.
@@ -428,50 +413,135 @@ async fn transact(
     })
     .await;
     // The first error is why the others are.
-    match sent.into_iter().find_map(|sent| Some((sent.kind, sent.result?.err()?))) {
+    match sent.into_iter().find_map(|sent| sent.result?.err()) {
         None => Ok(()),
-        Some((kind, error)) => Err(fault(kind, &error)),
+        Some(error) => Err(fault(&error, puts)),
     }
 }
 
 /// A statement on its way.
 struct Sent<'a> {
-    kind: Kind,
     future:
         Pin<Box<dyn Future<Output = std::result::Result<(), tokio_postgres::Error>> + Send + 'a>>,
     result: Option<std::result::Result<(), tokio_postgres::Error>>,
 }
 
-#[derive(Clone, Copy, PartialEq)]
-enum Kind {
-    Number,
-    Check,
-    Other,
-}
-
 impl<'a> Sent<'a> {
     fn new(
-        kind: Kind,
         future: impl Future<Output = std::result::Result<(), tokio_postgres::Error>> + Send + 'a,
     ) -> Self {
-        Self { kind, future: Box::pin(future), result: None }
+        Self { future: Box::pin(future), result: None }
     }
 }
 
-fn columns(spots: &[Spot]) -> (Vec<i64>, Vec<&[u8]>) {
-    spots.iter().map(|spot| (spot.bucket, &spot.key[..])).unzip()
+/// A transaction as one statement: parts that look at rows or change them, and a last one that fails if one of them has found too few.
+/// Batches of one kind have the same text, so that it is prepared once.
+struct Text<'a> {
+    parts: String,
+    last: String,
+    parameters: Vec<Parameter<'a>>,
+}
+
+type Parameter<'a> = Box<dyn ToSql + Sync + Send + 'a>;
+
+impl<'a> Text<'a> {
+    fn of(writer: Writer, rows: &'a Rows, puts: Puts) -> (String, Vec<Parameter<'a>>) {
+        let mut text = Self {
+            parts: "WITH w AS (UPDATE sidereal_writer SET seq = $2::bigint, used = now() \
+                    WHERE id = $1::bigint AND open RETURNING 1)"
+                .into(),
+            // Another error than that of a check.
+            last: "SELECT ln((SELECT count(*) FROM w)::float8)".into(),
+            parameters: vec![Box::new(writer.id), Box::new(writer.seq)],
+        };
+        for (number, (spot, kept)) in rows.checks.iter().enumerate() {
+            text.check(number, spot, kept);
+        }
+        if !rows.deletes.is_empty() {
+            let (buckets, keys): (Vec<i64>, Vec<&[u8]>) =
+                rows.deletes.iter().map(|spot| (spot.bucket, &spot.key[..])).unzip();
+            let (buckets, keys) = (text.value("bigint[]", buckets), text.value("bytea[]", keys));
+            text.part(
+                "d",
+                &format!(
+                    "DELETE FROM sidereal_kv t USING unnest({buckets}, {keys}) AS d (b, k) \
+                     WHERE t.b = d.b AND t.k = d.k"
+                ),
+            );
+        }
+        if !rows.puts.values.is_empty() {
+            let values: Vec<&[u8]> = rows.puts.values.iter().map(Bytes::as_ref).collect();
+            let buckets = text.value("bigint[]", &rows.puts.buckets);
+            let keys = text.value("bytea[]", &rows.puts.keys);
+            let values = text.value("bytea[]", values);
+            let looking = match puts {
+                Puts::Add => "",
+                Puts::Set => " ON CONFLICT (b, k) DO UPDATE SET v = excluded.v",
+            };
+            text.part(
+                "p",
+                &format!(
+                    "INSERT INTO sidereal_kv (b, k, v) \
+                     SELECT * FROM unnest({buckets}, {keys}, {values}){looking}"
+                ),
+            );
+        }
+        (text.parts + " " + &text.last, text.parameters)
+    }
+
+    fn check(&mut self, number: usize, spot: &'a Spot, kept: &'a Kept) {
+        if *kept == Kept::Absent {
+            return;
+        }
+        let name = format!("c{number}");
+        let (bucket, key) = (self.value("bigint", spot.bucket), self.value("bytea", &spot.key));
+        let row = format!("b = {bucket} AND k = {key} AND v");
+        let sql = match kept {
+            Kept::Absent => return,
+            Kept::Same(old) => {
+                let old = self.value("bytea", &old[..]);
+                format!("SELECT 1 FROM sidereal_kv WHERE {row} = {old} FOR SHARE")
+            }
+            Kept::Replaced(old, new) => {
+                let (old, new) = (self.value("bytea", &old[..]), self.value("bytea", &new[..]));
+                format!("UPDATE sidereal_kv SET v = {new} WHERE {row} = {old} RETURNING 1")
+            }
+            // If it is there, that is an error by itself.
+            Kept::Made(new) => {
+                let new = self.value("bytea", &new[..]);
+                format!(
+                    "INSERT INTO sidereal_kv (b, k, v) VALUES ({bucket}, {key}, {new}) RETURNING 1"
+                )
+            }
+        };
+        self.part(&name, &sql);
+        self.last.push_str(&format!(", 1 / (SELECT count(*) FROM {name})"));
+    }
+
+    fn part(&mut self, name: &str, sql: &str) {
+        self.parts.push_str(&format!(", {name} AS ({sql})"));
+    }
+
+    /// A placeholder for a value.
+    fn value(&mut self, kind: &str, value: impl ToSql + Sync + Send + 'a) -> String {
+        self.parameters.push(Box::new(value));
+        format!("${}::{kind}", self.parameters.len())
+    }
 }
 
 /// What the first error of a transaction means.
-fn fault(kind: Kind, error: &tokio_postgres::Error) -> Fault {
+fn fault(error: &tokio_postgres::Error, puts: Puts) -> Fault {
     let text = reason(error);
     let Some(state) = error.code() else { return Fault::Lost(text) };
     let is = |states: &[&SqlState]| states.contains(&state);
+    if is(&[&SqlState::INVALID_ARGUMENT_FOR_LOG]) {
+        return Fault::Useless("its lane was closed".into());
+    }
+    if is(&[&SqlState::UNIQUE_VIOLATION]) && puts == Puts::Add {
+        return Fault::There;
+    }
     if is(&[&SqlState::DIVISION_BY_ZERO, &SqlState::UNIQUE_VIOLATION]) {
-        return match kind {
-            Kind::Check => Fault::Conflict,
-            Kind::Number | Kind::Other => Fault::Useless("its lane was closed".into()),
-        };
+        return Fault::Conflict;
     }
     if is(&[&SqlState::T_R_SERIALIZATION_FAILURE, &SqlState::T_R_DEADLOCK_DETECTED]) {
         return Fault::Again;
