@@ -190,7 +190,7 @@ impl Writer {
             return false;
         }
         self.conflicts += 1;
-        shared.refresh().await.is_ok() && self.reload_head().await
+        shared.refresh().await.is_ok() && matches!(self.reload_head().await, Ok(true))
     }
 
     /// Runs until the queue is closed.
@@ -451,13 +451,15 @@ impl Writer {
         self.conflicts += 1;
         for (flight, error) in failed {
             match error {
-                storage::Error::Conflict if reloaded && self.conflicts < CONFLICTS_MAX => {
-                    again.extend(flight.writes);
-                }
-                // Another server has removed the partition.
-                storage::Error::Conflict if self.shared.is_some() && !reloaded => {
-                    refuse(flight.writes, &Error::PartitionGone);
-                }
+                storage::Error::Conflict => match &reloaded {
+                    Ok(true) if self.conflicts < CONFLICTS_MAX => again.extend(flight.writes),
+                    // Another server has removed the partition.
+                    Ok(false) if self.shared.is_some() => {
+                        refuse(flight.writes, &Error::PartitionGone);
+                    }
+                    Ok(_) => refuse(flight.writes, &Error::Contention),
+                    Err(error) => refuse(flight.writes, &error.clone().into()),
+                },
                 error => refuse(flight.writes, &error.into()),
             }
         }
@@ -485,17 +487,17 @@ impl Writer {
     }
 
     /// Takes the head that is in the store; whether there is one.
-    async fn reload_head(&mut self) -> bool {
+    async fn reload_head(&mut self) -> storage::Result<bool> {
         let key = Key::Head(self.partition.id).encode();
         let stored = self.engine.get(Family::Catalog, &key).await;
-        let head = stored.ok().flatten().and_then(|bytes| Head::decode(&bytes).ok());
+        self.partition.counts.drop_all();
+        let head = stored?.and_then(|bytes| Head::decode(&bytes).ok());
         if let Some(head) = head {
             self.clock.raise_to(head.now);
             self.partition.set_head(head);
             self.head = head;
         }
-        self.partition.counts.drop_all();
-        head.is_some()
+        Ok(head.is_some())
     }
 
     /// Whether another server has changed the partition while a round was reading it: what looked corrupt was then read half before and half after.
@@ -506,7 +508,7 @@ impl Writer {
         }
         self.land_all().await;
         let before = self.head;
-        self.reload_head().await && self.head != before
+        self.reload_head().await.is_ok_and(|there| there && self.head != before)
     }
 
     async fn purge_round(&mut self, items_max: usize) -> Result<Purged> {
@@ -589,7 +591,8 @@ impl Writer {
     ) -> Result<()> {
         if let Some(batch) = self.checked(old_head, head, batch) {
             if let Err(error) = self.engine.commit(batch).await {
-                self.reload_head().await;
+                // If it cannot be read either, the next round's check will tell.
+                drop(self.reload_head().await);
                 return Err(error.into());
             }
             self.head = head;

@@ -244,7 +244,8 @@ pub struct Serve {
         help_heading = "Keys"
     )]
     pub secondary_read_only_key: Option<String>,
-    /// Accept directory (AAD) tokens in the emulator's form, which carry an account key; they reach data but no definitions
+    /// Accept directory (AAD) tokens in the emulator's form, which carry an account key; they reach data but no definitions.
+    /// With the emulator's key they always are
     #[arg(long, help_heading = "Keys")]
     pub aad: bool,
 
@@ -346,7 +347,8 @@ impl Serve {
                 keys = keys.with(key, access)?;
             }
         }
-        if self.aad {
+        // Who has the key that everybody has may sign in with it in every way.
+        if self.aad || primary == WELL_KNOWN_KEY {
             keys = keys.with_directory();
         }
         let hint = match primary == WELL_KNOWN_KEY {

@@ -10,7 +10,8 @@
 //!   outcome that was lost is found out before it is answered; if that takes too long the answer is [`Error::Unknown`].
 //! - **Gets that come at the same time share a statement** ([`reading`]). A snapshot is a transaction that sees one state; it begins with its first read.
 //! - **The leader is found by asking all nodes at once** ([`address`]). After a failover, sessions with the former leader are given up, and a node
-//!   that does not yet know that it was replaced is refused, by its timeline.
+//!   that does not yet know that it was replaced is refused, by its timeline. What is read counts only while the leader was heard of a moment ago
+//!   ([`shard::OFFICE`]): one that was frozen, was replaced and woke up answers what is old.
 //! - Keys that a btree cannot hold are cut and hashed ([`rows`]).
 //! - The tables are made at first use and have a version ([`shard`]).
 //!
@@ -36,8 +37,10 @@ use xxhash_rust::xxh3::xxh3_64;
 pub use self::rows::Buckets;
 
 use self::address::Address;
-use self::reading::{Ask, Latest, PostgresSnapshot, Reach, ReadLane, on};
+use self::reading::{Ask, Latest, PostgresSnapshot, Reach, ReadLane, listen, on};
 use self::rows::{Rows, Spot};
+#[cfg(test)]
+pub(crate) use self::shard::OFFICE;
 use self::shard::Shard;
 use self::writing::{Job, Lane};
 use crate::{Answer, Batch, Direction, Engine, Error, Family, Pulse, Result, Snapshot, Stats};
@@ -94,6 +97,7 @@ impl Postgres {
         let readers = (0..=options.readers.max(1)).map(|_| ReadLane::start(store.clone(), &tasks));
         let lanes =
             Lanes { writers: writers.collect(), readers: readers.collect(), store: store.clone() };
+        listen(&store, &lanes.readers[0], &tasks);
         let inner = Inner { shards: vec![lanes], buckets, tasks, turn: AtomicUsize::new(0) };
         Ok(Self { inner: Arc::new(inner) })
     }

@@ -1,6 +1,7 @@
 //! What every engine must do: the scripts in `testscripts`, random histories, crashes.
 
 mod crash;
+mod lost;
 mod open;
 mod postgres;
 mod random;

@@ -14,6 +14,9 @@ use crate::{Error, Result};
 /// How long a node may take to answer. A frozen one must not hold up the others, so all are asked at once.
 const ANSWER: Duration = Duration::from_secs(3);
 
+/// How long the others may take once one was found that takes writes: there may be a newer leader.
+const OTHERS: Duration = Duration::from_millis(300);
+
 /// A store: one or several nodes of which one takes writes.
 #[derive(Clone)]
 pub(super) struct Address {
@@ -119,7 +122,8 @@ impl Address {
         format!("postgres://{}/{}", names.join(","), database.unwrap_or_default())
     }
 
-    /// Asks all nodes at once, and takes the first that takes writes and is not behind `timeline`.
+    /// Asks all nodes at once, and takes the one that takes writes and is not behind `timeline`. Of several, one of which does not know yet that it
+    /// was replaced, it is the newest.
     pub async fn connect(&self, timeline: u64) -> std::result::Result<Connected, Unreachable> {
         let mut asked = JoinSet::new();
         for node in &self.nodes {
@@ -131,15 +135,25 @@ impl Address {
             });
         }
         let mut texts = Vec::new();
-        while let Some(connected) = asked.join_next().await {
-            match connected {
-                Ok(Ok(connected)) => return Ok(connected),
+        let mut newest: Option<Connected> = None;
+        loop {
+            let patience = if newest.is_some() { OTHERS } else { ANSWER * 2 };
+            let Ok(Some(answered)) = tokio::time::timeout(patience, asked.join_next()).await else {
+                break;
+            };
+            match answered {
+                Ok(Ok(connected)) => {
+                    let newer = |found: &Connected| found.timeline < connected.timeline;
+                    if newest.as_ref().is_none_or(newer) {
+                        newest = Some(connected);
+                    }
+                }
                 Ok(Err(text)) => texts.push(text),
                 Err(_) => {}
             }
         }
         texts.sort();
-        Err(Unreachable(texts.join("; ")))
+        newest.ok_or_else(|| Unreachable(texts.join("; ")))
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row, Statement};
@@ -23,6 +24,10 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a read may take before its connection is given up.
 pub(super) const READ_LIMIT: Duration = Duration::from_secs(30);
 
+/// How long a leader that was heard of counts as one. A leader that is frozen loses its office meanwhile, and does not know it when it wakes up:
+/// what it answers then is old. So this is shorter than a failover can be.
+pub(crate) const OFFICE: Duration = Duration::from_secs(3);
+
 /// Between two attempts to connect.
 const RETRY: Duration = Duration::from_millis(100);
 
@@ -34,6 +39,9 @@ pub(super) struct Shard {
     address: Address,
     /// The last timeline that was seen: who is on an earlier one has lost its office.
     timeline: AtomicU64,
+    /// When the leader was asked what it has answered last, in milliseconds since `opened`.
+    heard: AtomicU64,
+    opened: Instant,
     /// Sessions that nobody uses.
     idle: Mutex<Vec<Session>>,
     permits: Arc<Semaphore>,
@@ -88,6 +96,8 @@ impl Shard {
         Self {
             address,
             timeline: AtomicU64::new(0),
+            heard: AtomicU64::new(0),
+            opened: Instant::now(),
             idle: Mutex::default(),
             permits: Arc::new(Semaphore::new(sessions_max)),
             closed: AtomicBool::new(false),
@@ -106,11 +116,13 @@ impl Shard {
 
     /// A new session, at the first attempt.
     pub async fn connect(&self) -> std::result::Result<Session, Unreachable> {
+        let asked = Instant::now();
         let connected = self.address.connect(self.timeline.load(Ordering::Acquire)).await?;
         let before = self.timeline.fetch_max(connected.timeline, Ordering::AcqRel);
         if before != 0 && before < connected.timeline {
             log::warn!("the store has a new leader: {}", connected.node);
         }
+        self.hear(asked);
         let super::address::Connected { client, timeline, .. } = connected;
         Ok(Session { client, timeline, prepared: HashMap::new() })
     }
@@ -132,9 +144,22 @@ impl Shard {
         connected.unwrap_or(Err(Error::Unavailable(last)))
     }
 
-    /// Whether a session is with the node that takes writes, as far as is known.
+    /// Whether a session is with the node that takes writes. An answer of one that is not may be old.
     pub fn is_current(&self, session: &Session) -> bool {
-        !session.client.is_closed() && session.timeline >= self.timeline.load(Ordering::Acquire)
+        let newest = session.timeline >= self.timeline.load(Ordering::Acquire);
+        newest && self.silence() < OFFICE && !session.client.is_closed()
+    }
+
+    /// The leader has answered what it was asked then.
+    pub fn hear(&self, asked: Instant) {
+        let asked = asked.duration_since(self.opened).as_millis() as u64;
+        self.heard.fetch_max(asked, Ordering::AcqRel);
+    }
+
+    /// How long nothing was heard of the leader.
+    pub fn silence(&self) -> Duration {
+        let heard = Duration::from_millis(self.heard.load(Ordering::Acquire));
+        self.opened.elapsed().saturating_sub(heard)
     }
 
     /// A session of the pool, for a reader who needs it for itself.

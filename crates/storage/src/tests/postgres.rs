@@ -29,7 +29,7 @@ async fn refusal(url: &str) -> String {
 }
 
 /// A batch as a partition's: its head is checked and counted up.
-fn counted(from: u64, key: &str) -> Batch {
+pub(super) fn counted(from: u64, key: &str) -> Batch {
     let mut batch = put(key, "x");
     let head = |n: u64| (n > 0).then(|| n.to_string().into());
     batch.check(Family::Catalog, "head", head(from));
@@ -38,7 +38,7 @@ fn counted(from: u64, key: &str) -> Batch {
 }
 
 /// That head, as soon as a session lives long enough to ask for it.
-async fn head(engine: &Postgres) -> u64 {
+pub(super) async fn head(engine: &Postgres) -> u64 {
     loop {
         if let Ok(head) = engine.get(Family::Catalog, b"head").await {
             return head.map_or(0, |head| std::str::from_utf8(&head).unwrap().parse().unwrap());
