@@ -34,14 +34,18 @@ pub enum Command {
         data: PathBuf,
     },
     /// Copy a database to another store, and compare the two; run again, it goes on where it was stopped. Stores are directories or
-    /// postgres:// addresses; a directory must not be in use by a server, and nobody may write meanwhile
+    /// postgres:// addresses. Servers on a cluster that is copied go on answering reads and refuse writes, until it is released; of a directory,
+    /// no server may use it: see serve --copy-to
     Copy {
         /// The source
         #[arg(long, value_name = "DIR|URL")]
         from: String,
         /// The target: a new directory, or an empty database
-        #[arg(long, value_name = "DIR|URL")]
-        to: String,
+        #[arg(long, value_name = "DIR|URL", required_unless_present = "release")]
+        to: Option<String>,
+        /// Copy nothing: let servers write to the source again
+        #[arg(long, conflicts_with = "to")]
+        release: bool,
     },
     /// Show what expires when in a container of a running server, how far its purge is, and what another default would do
     Ttl {
@@ -190,6 +194,11 @@ pub struct Serve {
         help_heading = "Data"
     )]
     pub store: Option<String>,
+
+    /// Copy everything to another store (a new directory, or an empty database postgres://…), compare the two, and answer reads meanwhile and afterwards;
+    /// writes are refused with 503. Started again, it goes on where it was stopped
+    #[arg(long, value_name = "DIR|URL", conflicts_with = "in_memory", help_heading = "Data")]
+    pub copy_to: Option<String>,
 
     /// Port for HTTPS and HTTP, told apart by the first byte; 0 takes any that is free and prints it
     #[arg(long, default_value_t = 8081, help_heading = "Network")]
