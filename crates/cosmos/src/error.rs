@@ -101,6 +101,11 @@ impl Failure {
         }
         if let Some(retry_after_ms) = self.retry_after_ms {
             headers.insert(&headers::RETRY_AFTER_MS, HeaderValue::from(retry_after_ms));
+            // What clients go by that do not know the service; in whole seconds, so not for short waits.
+            if retry_after_ms >= 1_000 {
+                let secs = HeaderValue::from(retry_after_ms.div_ceil(1_000));
+                headers.insert(http::header::RETRY_AFTER, secs);
+            }
         }
         let activity_id = activity_id.to_str().unwrap_or_default();
         let message = format!(
@@ -135,9 +140,10 @@ impl From<db::Error> for Failure {
             db::Error::PartitionGone => (S::GONE, Some(1002), None),
             db::Error::Script { number: 0 | 400, .. } => (S::BAD_REQUEST, None, None),
             db::Error::Script { number, .. } => (S::BAD_REQUEST, Some((*number).into()), None),
-            // Unknown: clients take a 408 for a write that may have been made, and do not repeat it unasked.
-            db::Error::ScriptTime | db::Error::Unknown(_) => (S::REQUEST_TIMEOUT, None, None),
-            db::Error::Contention => (retry_with(), None, None),
+            db::Error::ScriptTime => (S::REQUEST_TIMEOUT, None, None),
+            // Clients take a 408 for a write that may have been made, and do not repeat it unasked.
+            db::Error::Unknown(_) => (S::REQUEST_TIMEOUT, None, Some(UNAVAILABLE_RETRY_MS)),
+            db::Error::Contention => (retry_with(), None, Some(CONTENTION_RETRY_MS)),
             db::Error::Throttled { retry_after_ms } => {
                 (S::TOO_MANY_REQUESTS, Some(3200), Some(*retry_after_ms))
             }
@@ -145,8 +151,9 @@ impl From<db::Error> for Failure {
             // The service's answer to storage that is used up; clients do not retry it.
             db::Error::DiskFull(_) => (S::FORBIDDEN, Some(1005), None),
             db::Error::Storage(_) => (S::INTERNAL_SERVER_ERROR, None, None),
-            db::Error::Unavailable(_) => (S::SERVICE_UNAVAILABLE, None, Some(UNAVAILABLE_RETRY_MS)),
-            db::Error::Stopping => (S::SERVICE_UNAVAILABLE, None, None),
+            db::Error::Unavailable(_) | db::Error::Stopping => {
+                (S::SERVICE_UNAVAILABLE, None, Some(UNAVAILABLE_RETRY_MS))
+            }
         };
         let list = match error {
             // Already the JSON list of what is wrong with the query.
@@ -168,6 +175,9 @@ fn retry_with() -> StatusCode {
 
 /// How long a client waits when the write queues are full.
 const OVERLOADED_RETRY_MS: u64 = 100;
+
+/// How long a client waits when others keep changing the same.
+const CONTENTION_RETRY_MS: u64 = 10;
 
 /// How long a client waits when the store cannot be reached.
 const UNAVAILABLE_RETRY_MS: u64 = 1_000;

@@ -8,8 +8,10 @@
 //! POST dbs/d/colls/c/docs nest=200                     an item that is nested that deeply
 //! POST dbs/d/colls/c/docs idbytes=1024                 an item with an id of that many bytes
 //! POST dbs/d/colls/c/sprocs '{"id":"s"}' js='...'      a body with this text as its property `body`
+//! POST dbs/d/colls/c/docs sql='SELECT …'               a body with this text as its property `query`
 //! POST dbs/d/colls/c/docs hex=80e92c...                a body of these bytes
 //! advance 50                                           moves the clock
+//! store unreachable                                    the store fails from now on (see storage::testing::Fault)
 //! ```
 //!
 //! A response is printed with all its headers but those that every response has; with the tag `[all]` these too, with
@@ -31,6 +33,7 @@ use http_body_util::{BodyExt, Full};
 use model::clock::{Clock, Timestamp, VirtualClock};
 use ring::hmac;
 use storage::memory::Memory;
+use storage::testing::Failing;
 
 use crate::auth::{Access, Keys, WELL_KNOWN_KEY};
 use crate::date::HttpDate;
@@ -92,6 +95,7 @@ fn scripts() {
 struct Runner {
     runtime: tokio::runtime::Runtime,
     clock: Arc<VirtualClock>,
+    store: Arc<Failing>,
     front_end: FrontEnd,
 }
 
@@ -99,12 +103,13 @@ impl Runner {
     fn new() -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let clock = Arc::new(VirtualClock::frozen(START));
-        let open = Db::open(Arc::new(Memory::new()), clock.clone(), db::Options::default());
+        let store = Arc::new(Failing::new(Arc::new(Memory::new())));
+        let open = Db::open(store.clone(), clock.clone(), db::Options::default());
         let db = runtime.block_on(open).unwrap();
         let keys =
             Keys::new(WELL_KNOWN_KEY).unwrap().with(READ_ONLY_KEY, Access::ReadOnly).unwrap();
         let front_end = FrontEnd::new(db, keys, clock.clone(), Options::default());
-        Self { runtime, clock, front_end }
+        Self { runtime, clock, store, front_end }
     }
 
     fn request(
@@ -131,6 +136,7 @@ impl Runner {
                     json["body"] = value.into();
                     body = json.to_string().into();
                 }
+                Some("sql") => body = serde_json::json!({"query": value}).to_string().into(),
                 Some("sign") => sign = value,
                 Some("date") => age = value.parse()?,
                 Some("pad") => {
@@ -226,6 +232,10 @@ impl goldenscript::Runner for Runner {
         let [first, rest @ ..] = command.args.as_slice() else { return Err("what about?".into()) };
         if command.name == "advance" {
             self.clock.advance(split(first).1.parse()?);
+            return Ok(String::new());
+        }
+        if command.name == "store" {
+            self.store.fail(split(first).1.parse()?);
             return Ok(String::new());
         }
         let request = self.request(&command.name, split(first).1, rest)?;

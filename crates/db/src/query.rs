@@ -8,7 +8,10 @@ use model::partition_key::PartitionKey;
 use model::resource::{ChildRid, bytes_of, text_of};
 use query::plan::scalar_path;
 use query::sql::ast::Collection;
-use query::{Compiled, Context, Flow, Pipeline, Plan, Position, Progress, Resumes, Rows};
+use query::{
+    Compiled, Context, Flow, InnerProgress, Pipeline, Plan, Position, Progress, Resume, Resumes,
+    Rows,
+};
 use serde_json::{Value, json};
 
 use crate::account::Account;
@@ -70,10 +73,7 @@ impl QueryRequest {
 
     /// What ties a continuation token to its query. SDKs that merge partitions resume with a narrower filter.
     fn fingerprint(&self, compiled: &Compiled) -> u32 {
-        let start = match compiled.resumes() {
-            Resumes::ByCount => crc32c::crc32c(self.text.as_bytes()),
-            Resumes::ByItem | Resumes::ByPlace => crc32c::crc32c(compiled.unfiltered().as_bytes()),
-        };
+        let start = crc32c::crc32c(compiled.unfiltered().as_bytes());
         self.parameters.iter().fold(start, |crc, (name, value)| {
             crc32c::crc32c_append(crc, format!("{name}={value}").as_bytes())
         })
@@ -118,12 +118,13 @@ impl Db {
             if !query.scan {
                 order::check(&container.runtime.settings(), &plan.order)?;
             }
+            let measures = compiled.measures_all() && page.continuation.is_none();
             if matches!(scope, Scope::Container) && compiled.reads_items() {
                 let pinned = pinned_keys(container, &plan);
                 if !query.cross_partition && pinned.as_ref().is_none_or(|keys| keys.len() > 1) {
                     return Err(not_pinned());
                 }
-                if let Some(keys) = pinned {
+                if let Some(keys) = pinned.filter(|_| !measures) {
                     let hold = |target: &Target, key| {
                         Arc::ptr_eq(&target.partition, container.partition_of(key))
                     };
@@ -136,7 +137,7 @@ impl Db {
                 let mut fan = Fan::new(self, container, &targets, scope, &run.places())?;
                 let last = run.before.last.clone();
                 let wish = Wish { query: &compiled, plan: &plan, last: last.as_ref(), may_order };
-                let way = fan.choose(&wish).await?;
+                let way = if measures { Way::ByAge } else { fan.choose(&wish).await? };
                 let counted = if plan.counts_only { fan.count(&plan).await? } else { 0 };
                 let page = run.page(&mut fan, way, counted).await;
                 charge.0 = self.settle_all(&fan).0.max(charge.0);
@@ -307,11 +308,14 @@ impl<'q> Run<'q> {
             let position = resume.position(&compiled);
             before.last = Some(before.last.map_or(position.clone(), |last| last.max(position)));
         }
-        let after = before.last.clone().filter(|_| compiled.resumes() != Resumes::ByCount);
+        let resume = before
+            .last
+            .clone()
+            .map(|last| Resume::new(before.progress, last, before.measure.clone()));
         let context = Context {
             page_rows_max: Some(page.items_max.saturating_add(1)),
             page_bytes_max: PAGE_BYTES_MAX,
-            resume: before.last.is_some().then_some((before.progress, after)),
+            resume,
             ..db.query_context()
         };
         Ok(Self {
@@ -333,7 +337,7 @@ impl<'q> Run<'q> {
     fn places(&self) -> Places {
         match self.compiled.resumes() {
             Resumes::ByItem => self.before.places.clone(),
-            Resumes::ByPlace | Resumes::ByCount => Places::default(),
+            Resumes::ByPlace => Places::default(),
         }
     }
 
@@ -392,6 +396,7 @@ impl<'q> Run<'q> {
         if !self.full {
             let rows = self.pipeline.finish()?;
             self.take(&rows);
+            self.full |= self.pipeline.is_full();
         }
         let places = match self.place {
             Some((stop, place)) => fan.places(stop, place),
@@ -400,7 +405,7 @@ impl<'q> Run<'q> {
         let continuation = self.last.filter(|_| self.full).map(|last| {
             let given = self.before.progress.given + self.rows.len() as u64;
             let progress = Progress { skipped: self.pipeline.progress().skipped, given };
-            Token { progress, last: Some(last), places }
+            Token { progress, last: Some(last), places, measure: self.pipeline.measure() }
                 .text(self.query.fingerprint(&self.compiled))
         });
         let mut account = fan.account();
@@ -425,13 +430,17 @@ impl<'q> Run<'q> {
     }
 }
 
-/// What a continuation token holds: the last row given, how many, and where its item is.
+/// What a continuation token holds: the last row given, how many, where its item is, and by what rows are ranked.
 #[derive(Clone, Debug, Default)]
 struct Token {
     progress: Progress,
     last: Option<Position>,
     places: Places,
+    measure: Vec<u8>,
 }
+
+/// In a token, where the number of places would be: what few queries need comes first.
+const MORE: u8 = u8::MAX;
 
 impl Token {
     fn text(&self, fingerprint: u32) -> String {
@@ -441,6 +450,16 @@ impl Token {
         bytes.extend_from_slice(&self.progress.given.to_le_bytes());
         bytes.extend_from_slice(&last.ordinal.to_le_bytes());
         bytes.extend_from_slice(&last.row.to_le_bytes());
+        if !last.inner.is_empty() || !self.measure.is_empty() {
+            bytes.extend([MORE, last.inner.len() as u8]);
+            let counts = last.inner.iter().flat_map(|inner| [inner.before, inner.with]);
+            for Progress { skipped, given } in counts {
+                bytes.extend_from_slice(&skipped.to_le_bytes());
+                bytes.extend_from_slice(&given.to_le_bytes());
+            }
+            bytes.extend_from_slice(&(self.measure.len() as u32).to_le_bytes());
+            bytes.extend_from_slice(&self.measure);
+        }
         bytes.push(self.places.0.len() as u8);
         for (partition, place) in &self.places.0 {
             bytes.extend_from_slice(&partition.to_le_bytes());
@@ -463,35 +482,44 @@ impl Token {
         if u32::from_le_bytes(*crc) != crc32c::crc32c_append(fingerprint, bytes) {
             return None;
         }
-        let (skipped, bytes) = bytes.split_first_chunk::<8>()?;
-        let (given, bytes) = bytes.split_first_chunk::<8>()?;
-        let (ordinal, bytes) = bytes.split_first_chunk::<8>()?;
-        let (row, bytes) = bytes.split_first_chunk::<4>()?;
-        let (count, mut bytes) = bytes.split_first()?;
-        let mut places = Places::default();
-        for _ in 0..*count {
-            let (partition, rest) = bytes.split_first_chunk::<4>()?;
-            let (ordinal, rest) = rest.split_first_chunk::<8>()?;
-            let (rows, rest) = rest.split_first_chunk::<4>()?;
-            let place =
-                Place { ordinal: u64::from_le_bytes(*ordinal), rows: u32::from_le_bytes(*rows) };
-            places.0.push((u32::from_le_bytes(*partition), place));
-            bytes = rest;
+        let bytes = &mut { bytes };
+        let progress = take_progress(bytes)?;
+        let (ordinal, row) = (take_u64(bytes)?, take_u32(bytes)?);
+        let (mut inner, mut measure) = (Vec::new(), Vec::new());
+        let mut count = take_u8(bytes)?;
+        if count == MORE {
+            for _ in 0..take_u8(bytes)? {
+                let (before, with) = (take_progress(bytes)?, take_progress(bytes)?);
+                inner.push(InnerProgress { before, with });
+            }
+            let length = take_u32(bytes)? as usize;
+            measure = bytes.split_off(..length)?.to_vec();
+            count = take_u8(bytes)?;
         }
-        let key = bytes;
-        Some(Self {
-            places,
-            progress: Progress {
-                skipped: u64::from_le_bytes(*skipped),
-                given: u64::from_le_bytes(*given),
-            },
-            last: Some(Position {
-                key: key.to_vec(),
-                ordinal: u64::from_le_bytes(*ordinal),
-                row: u32::from_le_bytes(*row),
-            }),
-        })
+        let mut places = Places::default();
+        for _ in 0..count {
+            let partition = take_u32(bytes)?;
+            places.0.push((partition, Place { ordinal: take_u64(bytes)?, rows: take_u32(bytes)? }));
+        }
+        let last = Some(Position { key: bytes.to_vec(), ordinal, row, inner });
+        Some(Self { progress, last, places, measure })
     }
+}
+
+fn take_u8(bytes: &mut &[u8]) -> Option<u8> {
+    bytes.split_off_first().copied()
+}
+
+fn take_u32(bytes: &mut &[u8]) -> Option<u32> {
+    bytes.split_off(..4)?.try_into().ok().map(u32::from_le_bytes)
+}
+
+fn take_u64(bytes: &mut &[u8]) -> Option<u64> {
+    bytes.split_off(..8)?.try_into().ok().map(u64::from_le_bytes)
+}
+
+fn take_progress(bytes: &mut &[u8]) -> Option<Progress> {
+    Some(Progress { skipped: take_u64(bytes)?, given: take_u64(bytes)? })
 }
 
 /// Whether ORDER BY is about the items themselves, so that these may come in order.

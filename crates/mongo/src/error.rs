@@ -22,6 +22,9 @@ pub struct Refusal {
     pub details: Option<RawDocumentBuf>,
 }
 
+/// The label of what drivers repeat: nothing was changed.
+const RETRYABLE: &str = "RetryableWriteError";
+
 /// Names of the numbers.
 const NAMES: [(i32, &str); 59] = [
     (1, "InternalError"),
@@ -110,6 +113,11 @@ impl Refusal {
     pub fn labelled(mut self, label: &'static str) -> Self {
         self.labels.push(label);
         self
+    }
+
+    /// Whether the store is why, and not what was asked: it may be repeated, or nobody knows what became of it.
+    pub fn is_of_the_store(&self) -> bool {
+        self.labels.contains(&RETRYABLE) || self.code == 50
     }
 
     /// MongoDB's name of the number.
@@ -208,10 +216,10 @@ impl From<db::Error> for Refusal {
             E::Script { .. } => Self::new(2, text),
             // Without a label: a driver must not repeat what may have been made.
             E::ScriptTime | E::Unknown(_) => Self::new(50, text),
-            E::Contention => Self::new(112, text),
             // Nothing was changed, so whoever asked may ask again.
-            E::Unavailable(_) => Self::new(189, text).labelled("RetryableWriteError"),
-            E::Stopping => Self::new(91, text).labelled("RetryableWriteError"),
+            E::Contention => Self::new(112, text).labelled(RETRYABLE),
+            E::Unavailable(_) => Self::new(189, text).labelled(RETRYABLE),
+            E::Stopping => Self::new(91, text).labelled(RETRYABLE),
         }
     }
 }

@@ -11,6 +11,7 @@
 //! purge                            removes what has expired
 //! stored                           how many documents and index entries are really stored
 //! anew                             begins anew
+//! store unreachable                the store fails from now on (see storage::testing::Fault)
 //! strict                           the same, with --mongo-strict-cosmos
 //! throttled                        the same, where request units are limited
 //! ```
@@ -26,6 +27,7 @@ use goldenscript::{Argument, Command, Context, Runner};
 use model::clock::{Timestamp, VirtualClock};
 use serde_json::Value;
 use storage::memory::Memory;
+use storage::testing::Failing;
 use tokio::sync::watch;
 
 use crate::connection::Connection;
@@ -126,6 +128,7 @@ fn broken_commands_are_answered_or_refused() {
 pub(crate) struct World {
     runtime: tokio::runtime::Runtime,
     pub clock: Arc<VirtualClock>,
+    store: Arc<Failing>,
     db: Db,
     connection: Connection,
     _stopping: watch::Sender<bool>,
@@ -145,14 +148,25 @@ impl World {
         let clock = Arc::new(VirtualClock::frozen(START));
         let layouts = Some(layout::compile as db::documents::Layouts);
         let stored = db::Options { layouts, throttle, ..db::Options::default() };
-        let open = Db::open(Arc::new(Memory::new()), clock.clone(), stored);
+        let store = Arc::new(Failing::new(Arc::new(Memory::new())));
+        let open = Db::open(store.clone(), clock.clone(), stored);
         let db = runtime.block_on(open).unwrap();
         let front_end = FrontEnd::new(db.clone(), None, options);
         let (stopping, stopped) = watch::channel(false);
         let address = "127.0.0.1:10255".parse().unwrap();
         let connection = Connection::new(Arc::new(front_end), address, stopped);
         let tokens = Vec::new();
-        Self { runtime, clock, db, connection, _stopping: stopping, requests: 0, cursor: 0, tokens }
+        Self {
+            runtime,
+            clock,
+            store,
+            db,
+            connection,
+            _stopping: stopping,
+            requests: 0,
+            cursor: 0,
+            tokens,
+        }
     }
 
     fn command(&mut self, database: &str, text: &str) -> Result<String, Box<dyn Error>> {
@@ -300,6 +314,10 @@ impl Runner for World {
                     ));
                 }
                 Ok(lines.join("\n"))
+            }
+            ("store", [fault]) => {
+                self.store.fail(fault.parse()?);
+                Ok(String::new())
             }
             ("anew", []) => {
                 *self = Self::new();

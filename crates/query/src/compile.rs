@@ -12,7 +12,7 @@ use serde_json::Value as Json;
 
 use crate::error::{Diagnostic, Error, Result, Span};
 use crate::eval::Env;
-use crate::expr::{Aggregate, Block, Expr};
+use crate::expr::{Aggregate, Block, Expr, Score};
 use crate::functions::{Depends, Host};
 use crate::item::{Fields, Item};
 use crate::sql::{self, ast, print};
@@ -55,9 +55,6 @@ pub enum Resumes {
     ByItem,
     /// With all items, by dropping the rows up to the place of the last one.
     ByPlace,
-    /// With all items, by dropping as many rows as were given: ranks, and the rows of an inner query that counts, sorts or groups,
-    /// have no place of their own.
-    ByCount,
 }
 
 impl Compiled {
@@ -109,22 +106,30 @@ impl Compiled {
 
     /// How later pages find what earlier ones have left.
     pub fn resumes(&self) -> Resumes {
-        let by_item = self.inner.as_ref().is_none_or(|inner| inner.is_item_by_item());
-        match &self.block {
-            block if block.rank.is_some() => Resumes::ByCount,
-            block if !block.is_streaming() || block.distinct => Resumes::ByPlace,
-            _ if by_item => Resumes::ByItem,
-            _ => Resumes::ByCount,
-        }
+        if self.comes_by_item() { Resumes::ByItem } else { Resumes::ByPlace }
+    }
+
+    /// Whether rows come as soon as their items do, and as these do.
+    pub(crate) fn comes_by_item(&self) -> bool {
+        self.passes_on() && self.inner.as_ref().is_none_or(|inner| inner.comes_by_item())
+    }
+
+    /// Whether rows come in the order of what they are made of.
+    pub(crate) fn passes_on(&self) -> bool {
+        self.block.is_streaming() && !self.block.distinct
     }
 
     /// Whether each row depends on its item alone.
     pub(crate) fn is_item_by_item(&self) -> bool {
-        let block = &self.block;
-        block.is_streaming()
-            && !block.distinct
-            && (block.offset, block.limit) == (0, None)
+        self.passes_on()
+            && (self.block.offset, self.block.limit) == (0, None)
             && self.inner.as_ref().is_none_or(|inner| inner.is_item_by_item())
+    }
+
+    /// Whether rows are ranked by how common search terms are, so that the first page must see all items, also those that WHERE drops.
+    pub fn measures_all(&self) -> bool {
+        let scores = self.block.rank.iter().flat_map(|rank| &rank.scores);
+        scores.into_iter().any(|score| matches!(score, Score::FullText { .. }))
     }
 
     /// The text without its filter: all that a row's place among the others depends on.

@@ -10,7 +10,7 @@ use serde_json::Value as Json;
 use crate::error::{Error, Result};
 use crate::expr::{Block, Expr, Source, SourceRows};
 use crate::functions::{Function, Host, like};
-use crate::gather::Gather;
+use crate::gather::{Gather, Origin};
 use crate::item::Item;
 use crate::lazy;
 use crate::pipeline::Udfs;
@@ -303,7 +303,7 @@ impl<'a> Env<'a> {
         let mut ordinal = 0;
         self.for_each_row(block, &mut |env| {
             ordinal += 1;
-            gather.row(block, env, (ordinal, 0))
+            gather.row(block, env, &Origin { ordinal, ..Origin::default() }, 0)
         })?;
         gather.finish(block, self)?;
         for row in gather.take_rows().iter().take(rows_max) {

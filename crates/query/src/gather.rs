@@ -5,7 +5,8 @@
 //! than the given bytes.
 //!
 //! Each row has a place that outlives the page: later pages give what lies behind the last one, whatever has come or gone meanwhile. It is
-//! the item's own for a stream, the keys for a sort or a group, the value for DISTINCT. Only ranks, which depend on all items, are counted off.
+//! the item's own for a stream, the keys for a sort or a group, the value for DISTINCT, the score for a rank (which later pages measure as the
+//! first one did), and for what is made of the rows of an inner query the place of that row.
 
 mod aggregate;
 mod distinct;
@@ -21,7 +22,7 @@ use distinct::Distinct;
 use first_of_each::FirstOfEach;
 use group::Groups;
 use rank::Ranker;
-pub use rows::{Position, Progress, Rows};
+pub use rows::{InnerProgress, Position, Progress, Resume, Rows};
 use sort::{Row, Sorter, Wanted};
 pub use sort::{append_sort_key, write_sort_key};
 
@@ -36,13 +37,17 @@ pub struct Gather {
     stage: Stage,
     seen: Option<HashSet<Vec<u8>>>,
     after: Option<Position>,
+    /// Whether the row there comes once more, uncounted.
+    again: bool,
     /// The first row of the item at hand that has not been given.
     begin: u32,
     rows: Rows,
     page: Page,
+    /// Whether the order of rows must outlast the page.
+    lasting: bool,
     progress: Progress,
-    /// Rows that earlier pages have counted and that come again.
-    replayed: u64,
+    /// How far inner queries have come with the row at hand.
+    inner: Vec<InnerProgress>,
     offset: u64,
     limit: Option<u64>,
     held: Held,
@@ -58,7 +63,7 @@ enum Stage {
     /// A sort of rows that differ.
     First(FirstOfEach),
     Group(Groups),
-    Rank(Ranker),
+    Rank(Box<Ranker>),
     /// A page of rows that differ.
     Distinct(Distinct),
 }
@@ -93,21 +98,24 @@ impl Gather {
         let stage = if block.group.is_some() {
             Stage::Group(Groups::default())
         } else if block.rank.is_some() {
-            Stage::Rank(Ranker::default())
+            Stage::Rank(Box::default())
         } else if block.order.is_empty() {
             Stage::Stream
         } else {
             Stage::sort(block)
         };
         Self {
-            seen: (block.distinct && !matches!(stage, Stage::First(_))).then(HashSet::new),
+            seen: (block.distinct && !matches!(stage, Stage::First(_) | Stage::Rank(_)))
+                .then(HashSet::new),
             stage,
             after: None,
+            again: false,
             begin: 0,
             rows: Rows::default(),
             page: Page { rows_max: usize::MAX, bytes_max: usize::MAX },
+            lasting: false,
             progress: Progress::default(),
-            replayed: 0,
+            inner: Vec::new(),
             offset: block.offset,
             limit: block.limit,
             held: Held { bytes: 0, bytes_max },
@@ -122,25 +130,38 @@ impl Gather {
         self
     }
 
-    /// Goes on where earlier pages stopped: what was skipped and given counts. Rows up to the position are dropped; without one, as many
-    /// as there were. A stream is resumed by pushing the items from that of the position on; all others need all items again.
-    pub fn resume(mut self, progress: Progress, after: Option<Position>) -> Self {
-        self.progress = progress;
-        if after.is_none() {
-            self.replayed = progress.skipped + progress.given;
+    /// Goes on where earlier pages stopped: what was skipped and given counts, and rows up to the last one are dropped. A stream is
+    /// resumed by pushing the items from that of the position on; all others need all items again.
+    pub fn resume(mut self, block: &Block, resume: &Resume) -> Self {
+        self.progress = resume.progress;
+        self.after = resume.after.clone();
+        self.again = resume.again;
+        if let (Stage::Rank(ranker), Some(rank)) = (&mut self.stage, &block.rank) {
+            ranker.measure_by(rank.scores.len(), &resume.measure);
         }
-        self.after = after;
-        if let (Some(wanted), 0) = (self.stage.wanted(), self.replayed) {
-            let skip = self.offset.saturating_sub(progress.skipped);
-            wanted.rows = self.limit.map(|limit| skip + limit.saturating_sub(progress.given));
+        let left = self.rows_left();
+        if let Some(wanted) = self.stage.wanted() {
+            wanted.rows = left;
         }
         self
+    }
+
+    /// How many rows may still come, those among them that OFFSET passes over; `None` for all.
+    fn rows_left(&self) -> Option<u64> {
+        let skip = self.offset.saturating_sub(self.progress.skipped) + u64::from(self.again);
+        self.limit.map(|limit| skip + limit.saturating_sub(self.progress.given))
+    }
+
+    /// Takes something off the counts that will be counted again.
+    pub fn uncount(&mut self, progress: Progress) {
+        self.progress = self.progress.since(progress);
     }
 
     /// Stops when the rows at hand fill a page; a sort holds no more rows than that.
     pub fn page(mut self, page: Page) -> Self {
         self.page = page;
-        let skip = self.replayed + self.offset.saturating_sub(self.progress.skipped);
+        self.lasting = page.rows_max < usize::MAX;
+        let skip = self.offset.saturating_sub(self.progress.skipped);
         let rows_max = skip.saturating_add(page.rows_max as u64);
         // What is passed over must be held as well, until the page begins.
         let bytes_max = if skip == 0 { page.bytes_max } else { usize::MAX };
@@ -148,17 +169,27 @@ impl Gather {
             let rows = wanted.rows.map_or(rows_max, |rows| rows.min(rows_max));
             *wanted = Wanted { rows: Some(rows), bytes: bytes_max };
         }
-        match &mut self.stage {
-            Stage::Stream if self.seen.is_some() && page.rows_max < usize::MAX => {
-                let given = self.progress.given;
-                let enough = self.limit.map(|limit| skip + limit.saturating_sub(given));
-                let begun = self.after.is_some();
-                self.stage = Stage::Distinct(Distinct::new(rows_max, bytes_max, enough, begun));
-                self.seen = None;
-            }
-            _ => {}
+        if matches!(self.stage, Stage::Stream) && self.lasting {
+            self.find_duplicates(rows_max, bytes_max, self.after.is_some());
         }
         self
+    }
+
+    /// Gives rows in an order that lasts, for an outer query that comes back to it page after page.
+    pub fn in_lasting_order(mut self) -> Self {
+        self.lasting = true;
+        if matches!(self.stage, Stage::Stream) {
+            self.find_duplicates(self.rows_left().unwrap_or(u64::MAX), usize::MAX, true);
+        }
+        self
+    }
+
+    /// Finds duplicates within so many rows and bytes at a time, if they matter.
+    fn find_duplicates(&mut self, rows_max: u64, bytes_max: usize, sorted: bool) {
+        if self.seen.take().is_some() {
+            let enough = self.rows_left();
+            self.stage = Stage::Distinct(Distinct::new(rows_max, bytes_max, enough, sorted));
+        }
     }
 
     /// Whether the rows at hand fill a page.
@@ -169,7 +200,7 @@ impl Gather {
     /// Whether no further row can change the result.
     pub fn is_done(&self) -> bool {
         let enough = matches!(&self.stage, Stage::Distinct(distinct) if distinct.has_enough());
-        enough || self.has_given_all()
+        enough || (self.has_given_all() && !self.again)
     }
 
     fn has_given_all(&self) -> bool {
@@ -186,6 +217,19 @@ impl Gather {
         self.begin = row;
     }
 
+    /// The next rows are made of a row with which inner queries have come so far.
+    pub fn made_of(&mut self, inner: Vec<InnerProgress>) {
+        self.inner = inner;
+    }
+
+    /// What ranks are measured by, for later pages; empty where nothing is ranked.
+    pub fn measure(&self) -> Vec<u8> {
+        match &self.stage {
+            Stage::Rank(ranker) => ranker.measure(),
+            _ => Vec::new(),
+        }
+    }
+
     /// Looks at an item before any of its rows.
     pub fn item<'a>(&mut self, block: &'a Block, env: &mut Env<'a>) -> Result<()> {
         match (&mut self.stage, &block.rank) {
@@ -199,14 +243,15 @@ impl Gather {
         &mut self,
         block: &'a Block,
         env: &mut Env<'a>,
-        place: (u64, u32),
+        origin: &Origin,
+        row: u32,
     ) -> Result<bool> {
         if self.is_done() {
             return Ok(false);
         }
         match (&mut self.stage, &block.group) {
             (Stage::Group(groups), Some(group)) => groups.add(group, env, &mut self.held)?,
-            _ => self.shape(block, env, Place::Item(place.0, place.1))?,
+            _ => self.shape(block, env, Place::Row(origin, row))?,
         }
         Ok(!self.is_done() && !self.is_full())
     }
@@ -223,18 +268,24 @@ impl Gather {
         if let (Stage::Group(groups), Some(group)) = (&mut self.stage, &block.group) {
             let groups = std::mem::take(groups);
             self.stage = if block.order.is_empty() { Stage::Stream } else { Stage::sort(block) };
-            self.seen.take_if(|_| matches!(self.stage, Stage::First(_)));
+            match self.stage {
+                Stage::First(_) => self.seen = None,
+                _ => self.find_duplicates(u64::MAX, usize::MAX, self.lasting),
+            }
             let outer = (std::mem::take(&mut env.keys), std::mem::take(&mut env.aggregates));
             for (place, keys, aggregates) in groups.finish(group) {
                 (env.keys, env.aggregates) = (keys, aggregates);
-                self.shape(block, env, Place::Key(place))?;
+                self.shape(block, env, Place::Group(place))?;
             }
             (env.keys, env.aggregates) = outer;
         }
         let rows = match (&mut self.stage, &block.rank) {
             (Stage::Sort(sorter), _) => sorter.take(),
             (Stage::First(first), _) => first.take(),
-            (Stage::Rank(ranker), Some(rank)) => ranker.take(rank),
+            (Stage::Rank(ranker), Some(rank)) => {
+                let rows = ranker.take(rank);
+                self.ranked(rows, block.distinct)?
+            }
             (Stage::Distinct(distinct), _) => distinct.take(),
             _ => Vec::new(),
         };
@@ -244,23 +295,48 @@ impl Gather {
         Ok(())
     }
 
+    /// Of ranked rows, the first of equal ones if they are to differ, without those that have been given.
+    fn ranked(&mut self, mut rows: Vec<Row>, differ: bool) -> Result<Vec<Row>> {
+        rows.sort_unstable();
+        if differ {
+            let mut seen = HashSet::new();
+            for row in &mut rows {
+                let mut value = Vec::new();
+                Value::read(&row.text).write_key(&mut value);
+                self.held.add("find duplicates", value.len() + ROW_BYTES)?;
+                if !seen.insert(value) {
+                    row.text.clear();
+                }
+            }
+        }
+        let after = self.after.as_ref();
+        rows.retain(|row| !row.text.is_empty() && after.is_none_or(|after| row.position > *after));
+        Ok(rows)
+    }
+
     /// The rows that are ready, which are then no longer held here.
     pub fn take_rows(&mut self) -> Rows {
         std::mem::take(&mut self.rows)
     }
 
     /// Turns a row or group into text and passes it on, now or when all are sorted.
-    fn shape<'a>(&mut self, block: &'a Block, env: &mut Env<'a>, place: Place) -> Result<()> {
+    fn shape<'a>(&mut self, block: &'a Block, env: &mut Env<'a>, place: Place<'_>) -> Result<()> {
         let mut position = Position::default();
         if matches!(self.stage, Stage::Sort(_) | Stage::First(_) | Stage::Sorted) {
             write_sort_key(&block.order, env, &mut position.key)?;
         }
-        match &place {
-            Place::Key(key) => position.key.extend_from_slice(key),
-            Place::Item(ordinal, row) => (position.ordinal, position.row) = (*ordinal, *row),
-        }
         let differ =
             self.seen.is_some() || matches!(self.stage, Stage::Distinct(_) | Stage::First(_));
+        match &place {
+            // Which of the rows with a value comes first may be another one by the next page.
+            _ if differ => {}
+            Place::Group(key) => position.key.extend_from_slice(key),
+            Place::Row(origin, row) => {
+                position.key.extend_from_slice(&origin.row);
+                (position.ordinal, position.row) = (origin.ordinal, *row);
+                position.inner.clone_from(&self.inner);
+            }
+        }
         if !differ && (self.was_given(&position) || self.is_beyond(&position)) {
             return Ok(());
         }
@@ -277,11 +353,7 @@ impl Gather {
                     return Ok(());
                 }
             }
-            if matches!(place, Place::Item(..)) && !matches!(self.stage, Stage::Rank(_)) {
-                // Which of the items with this value comes first may be another one by the next page.
-                position.key.extend(short(value.clone()));
-                (position.ordinal, position.row) = (0, 0);
-            }
+            position.key.extend(short(value.clone()));
             let given = self.was_given(&position);
             if let (Stage::First(first), true) = (&mut self.stage, given) {
                 return first.leave_out(value, &mut self.held);
@@ -314,6 +386,9 @@ impl Gather {
     fn was_given(&self, position: &Position) -> bool {
         let Some(after) = &self.after else { return false };
         match self.stage {
+            // Known only when all are.
+            Stage::Rank(_) => false,
+            _ if self.again => position < after,
             Stage::Stream if position.key.is_empty() => {
                 let same_item = position.ordinal == after.ordinal;
                 position.row < self.begin || (same_item && position.row <= after.row)
@@ -324,11 +399,10 @@ impl Gather {
 
     /// Counts a row off against OFFSET and LIMIT.
     fn give(&mut self, text: &[u8], position: Position) {
-        if self.has_given_all() {
-            return;
+        if self.again && self.after.as_ref() == Some(&position) {
+            return self.rows.push(text, position);
         }
-        if self.replayed > 0 {
-            self.replayed -= 1;
+        if self.has_given_all() {
             return;
         }
         if self.progress.skipped < self.offset {
@@ -340,12 +414,21 @@ impl Gather {
     }
 }
 
-/// Where a row comes from.
-enum Place {
-    /// An item, and which of its rows it is.
-    Item(u64, u32),
+/// Where rows come from: an item, or a row of an inner query.
+#[derive(Debug, Default)]
+pub struct Origin {
+    /// The place of the inner query's row, as bytes; empty for an item.
+    pub row: Vec<u8>,
+    /// The item's ordinal.
+    pub ordinal: u64,
+}
+
+/// What a row is made of.
+enum Place<'a> {
+    /// An item or an inner row, and the how manieth it is of that.
+    Row(&'a Origin, u32),
     /// A group with this key.
-    Key(Vec<u8>),
+    Group(Vec<u8>),
 }
 
 /// A key that fits into a continuation token, and is as good as unique. What is cut is no longer in the order of values, but in one.

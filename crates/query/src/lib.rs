@@ -47,7 +47,7 @@ pub fn function_names() -> impl Iterator<Item = &'static str> {
 pub use compile::{Compiled, Options, Resumes};
 pub use error::{Error, Result};
 pub use functions::cells;
-pub use gather::{Position, Progress, Rows};
+pub use gather::{InnerProgress, Position, Progress, Resume, Rows};
 pub use pipeline::{Context, Flow, Pipeline, Udfs};
 pub use plan::Plan;
 pub use value::KeyValue;

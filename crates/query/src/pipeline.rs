@@ -15,7 +15,10 @@ use crate::compile::Compiled;
 use crate::error::Result;
 use crate::eval::Env;
 use crate::functions::Host;
-use crate::gather::{Gather, Page, Position, Progress, Rows, append_sort_key, write_sort_key};
+use crate::gather::{
+    Gather, InnerProgress, Origin, Page, Position, Progress, Resume, Rows, append_sort_key,
+    write_sort_key,
+};
 use crate::item::Item;
 use crate::value::{KeyValue, Value};
 
@@ -34,8 +37,8 @@ pub struct Context {
     pub page_rows_max: Option<usize>,
     /// How many bytes a page takes, after which a stream stops.
     pub page_bytes_max: usize,
-    /// Where earlier pages stopped: the counts, and the last row ([`crate::Resumes`] says when that is left out).
-    pub resume: Option<(Progress, Option<Position>)>,
+    /// Where earlier pages stopped.
+    pub resume: Option<Resume>,
     /// The most bytes that may be held for sorting, grouping and finding duplicates.
     pub held_bytes_max: usize,
     /// The most steps (rows of JOINs and subqueries, parts of expressions) that one item may take.
@@ -59,10 +62,12 @@ impl Default for Context {
 }
 
 impl Context {
-    /// For the query within `FROM (…)`, whose rows make no pages.
-    fn for_inner(&self) -> Self {
-        let (resume, page_rows_max) = (None, None);
-        Self { resume, page_rows_max, page_bytes_max: usize::MAX, ..self.clone() }
+    /// For the query within `FROM (…)`, whose rows make no pages. If the outer one passes them on, it goes on after the last of them;
+    /// otherwise that needs all of them again.
+    fn for_inner(&self, outer: &Compiled, inner: &Compiled) -> Self {
+        let resume = self.resume.as_ref().filter(|_| outer.passes_on());
+        let resume = resume.and_then(|resume| resume.of_inner(inner.comes_by_item()));
+        Self { resume, page_rows_max: None, page_bytes_max: usize::MAX, ..self.clone() }
     }
 }
 
@@ -88,8 +93,10 @@ pub enum Flow {
 pub struct Pipeline {
     /// For `FROM (SELECT …)`: the query whose rows are the items of this one.
     inner: Option<Box<Pipeline>>,
-    /// How many rows of the inner query came so far: their ordinals.
-    inner_rows: u64,
+    /// For an inner query: what of the counts is for the item of the last row, which is to come once more.
+    of_item: Option<Progress>,
+    /// Whether the last rows filled a page before all that was held back had come.
+    full: bool,
     query: Arc<Compiled>,
     gather: Gather,
     host: Host,
@@ -99,21 +106,25 @@ pub struct Pipeline {
 impl Pipeline {
     /// Starts a query.
     pub fn new(query: Arc<Compiled>, context: &Context) -> Self {
-        let inner = query
-            .inner
-            .as_ref()
-            .map(|inner| Box::new(Self::new(inner.clone(), &context.for_inner())));
+        let inner = query.inner.as_ref().map(|inner| {
+            let mut pipeline = Self::new(inner.clone(), &context.for_inner(&query, inner));
+            if query.passes_on() && context.page_rows_max.is_some() {
+                pipeline.gather = pipeline.gather.in_lasting_order();
+            }
+            Box::new(pipeline)
+        });
         let mut gather = Gather::new(&query.block, context.held_bytes_max);
         if context.sorted_input {
             gather = gather.sorted_input();
         }
-        if let Some((progress, after)) = &context.resume {
-            gather = gather.resume(*progress, after.clone());
+        if let Some(resume) = &context.resume {
+            gather = gather.resume(&query.block, resume);
         }
         let rows_max = context.page_rows_max.unwrap_or(usize::MAX);
         let gather = gather.page(Page { rows_max, bytes_max: context.page_bytes_max });
         let host = Host::new(context.now_millis, context.seed, context.steps_max);
-        Self { inner, inner_rows: 0, query, gather, host, udfs: context.udfs.clone() }
+        let of_item = context.resume.as_ref().and_then(|resume| resume.of_item);
+        Self { inner, of_item, full: false, query, gather, host, udfs: context.udfs.clone() }
     }
 
     /// Takes in an item: its compact JSON text, and its ordinal, which orders rows that are
@@ -129,14 +140,30 @@ impl Pipeline {
             return Ok(Flow::Done);
         }
         let Some(inner) = &mut self.inner else {
-            return self.row_by_row(item, ordinal, &mut 0);
+            let origin = Origin { ordinal, ..Origin::default() };
+            return self.row_by_row(item, &origin, &mut 0);
         };
+        if rows > 0 {
+            inner.read_once_more();
+        }
+        let before = inner.progress();
         let flow = inner.push(item, ordinal)?;
         let rows = inner.take_rows();
-        let item = inner.query.is_item_by_item().then_some(ordinal);
-        match self.outer(&rows, item)? {
+        let awaits_item = inner.awaits_item();
+        match self.outer(&rows, ordinal, before)? {
+            Flow::More if awaits_item => Ok(Flow::More),
             Flow::More => Ok(flow),
             ended => Ok(ended),
+        }
+    }
+
+    /// The next item is that of the last row.
+    fn read_once_more(&mut self) {
+        if let Some(progress) = self.of_item.take() {
+            self.gather.uncount(progress);
+        }
+        if let Some(inner) = &mut self.inner {
+            inner.read_once_more();
         }
     }
 
@@ -145,14 +172,33 @@ impl Pipeline {
         self.gather.count(&self.query.block, items);
     }
 
-    /// Takes in rows of the inner query, which are those of one item, or are numbered.
-    fn outer(&mut self, rows: &Rows, item: Option<u64>) -> Result<Flow> {
+    /// Whether the item of the last row has yet to come, which after a split may be after others.
+    fn awaits_item(&self) -> bool {
+        self.of_item.is_some() || self.inner.as_ref().is_some_and(|inner| inner.awaits_item())
+    }
+
+    /// Takes in rows of the inner query, which had come so far before them. Those of an item are numbered on; others have places.
+    fn outer(&mut self, rows: &Rows, ordinal: u64, before: Progress) -> Result<Flow> {
+        let Some(inner) = &self.inner else { return Ok(Flow::More) };
+        let (by_item, now) = (inner.query.comes_by_item(), inner.progress());
+        let counts = self.query.passes_on() && !inner.query.is_item_by_item();
         let mut of_item = 0;
-        for row in rows.iter() {
-            self.inner_rows += 1;
-            let flow = match item {
-                Some(ordinal) => self.row_by_row(row, ordinal, &mut of_item)?,
-                None => self.row_by_row(row, self.inner_rows, &mut 0)?,
+        for (n, (row, position)) in rows.iter().zip(rows.positions()).enumerate() {
+            if counts {
+                let to_come = (rows.len() - 1 - n) as u64;
+                let with = Progress { given: now.given.saturating_sub(to_come), ..now };
+                let inner = [InnerProgress { before, with }];
+                self.gather.made_of([&inner[..], &position.inner].concat());
+            }
+            let flow = match by_item {
+                true => {
+                    let origin = Origin { ordinal, ..Origin::default() };
+                    self.row_by_row(row, &origin, &mut of_item)?
+                }
+                false => {
+                    let origin = Origin { row: position.to_key(), ordinal: 0 };
+                    self.row_by_row(row, &origin, &mut 0)?
+                }
             };
             if flow != Flow::More {
                 return Ok(flow);
@@ -162,7 +208,7 @@ impl Pipeline {
     }
 
     /// Takes in the rows of an item, and numbers them on.
-    fn row_by_row(&mut self, item: &[u8], ordinal: u64, row: &mut u32) -> Result<Flow> {
+    fn row_by_row(&mut self, item: &[u8], origin: &Origin, row: &mut u32) -> Result<Flow> {
         let Self { query, gather, host, udfs, .. } = self;
         host.refill();
         let block = &query.block;
@@ -173,7 +219,7 @@ impl Pipeline {
         let more = env.for_each_source(&block.sources, &mut |env| {
             *row += 1;
             let passes = env.passes(block.filter.as_ref())?;
-            if passes { gather.row(block, env, (ordinal, *row - 1)) } else { Ok(true) }
+            if passes { gather.row(block, env, origin, *row - 1) } else { Ok(true) }
         })?;
         Ok(match more {
             true => Flow::More,
@@ -190,11 +236,12 @@ impl Pipeline {
     /// There are no more items: the remaining rows.
     pub fn finish(&mut self) -> Result<Rows> {
         if !self.query.reads_items() {
-            self.row_by_row(b"{}", 0, &mut 0)?;
+            self.row_by_row(b"{}", &Origin::default(), &mut 0)?;
         }
         if let Some(inner) = &mut self.inner {
+            let before = inner.progress();
             let rows = inner.finish()?;
-            self.outer(&rows, None)?;
+            self.full = self.outer(&rows, 0, before)? == Flow::Full;
         }
         let Self { query, gather, host, udfs, .. } = self;
         host.refill();
@@ -202,6 +249,16 @@ impl Pipeline {
         env.udfs = udfs.as_deref();
         gather.finish(&query.block, &mut env)?;
         Ok(gather.take_rows())
+    }
+
+    /// Whether a finished query has rows left for another page.
+    pub fn is_full(&self) -> bool {
+        self.full
+    }
+
+    /// What a finished query has measured ranks by, so that later pages give them the same order; empty where nothing is ranked.
+    pub fn measure(&self) -> Vec<u8> {
+        self.gather.measure()
     }
 
     /// How far the query has come with the rows it has given.
@@ -260,7 +317,7 @@ impl Compiled {
             append_sort_key(&value, sort.descending, &mut key);
         }
         let ordinal = if after_them { u64::MAX } else { 0 };
-        Position { key, ordinal, row: u32::MAX }
+        Position { key, ordinal, row: u32::MAX, inner: Vec::new() }
     }
 }
 
@@ -284,7 +341,7 @@ mod tests {
         let query = Arc::new(Compiled::new(text, &[], &Options::default()).unwrap());
         let resumed = |after_them| {
             let position = query.position(&[Some(json!(2))], after_them);
-            let resume = Some((Progress::default(), Some(position)));
+            let resume = Some(Resume::new(Progress::default(), position, Vec::new()));
             let mut pipeline =
                 Pipeline::new(query.clone(), &Context { resume, ..Default::default() });
             for (id, k) in [(1, 2), (2, 1), (3, 3), (4, 2)] {

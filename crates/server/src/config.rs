@@ -34,15 +34,20 @@ pub enum Command {
         data: PathBuf,
     },
     /// Copy a database to another store, and compare the two; run again, it goes on where it was stopped. Stores are directories or
-    /// postgres:// addresses. Servers on a cluster that is copied go on answering reads and refuse writes, until it is released; of a directory,
-    /// no server may use it: see serve --copy-to
+    /// postgres:// addresses (--from or --to given several times: all parts of a store). Servers on a cluster that is copied go on answering reads and
+    /// refuse writes, until it is released; no server may use a directory that is copied: see serve --copy-to
     Copy {
         /// The source
-        #[arg(long, value_name = "DIR|URL")]
-        from: String,
+        #[arg(long, value_name = "DIR|URL", value_delimiter = ' ', required = true)]
+        from: Vec<String>,
         /// The target: a new directory, or an empty database
-        #[arg(long, value_name = "DIR|URL", required_unless_present = "release")]
-        to: Option<String>,
+        #[arg(
+            long,
+            value_name = "DIR|URL",
+            value_delimiter = ' ',
+            required_unless_present = "release"
+        )]
+        to: Vec<String>,
         /// Copy nothing: let servers write to the source again
         #[arg(long, conflicts_with = "to")]
         release: bool,
@@ -184,21 +189,29 @@ pub struct Serve {
     #[arg(long, conflicts_with = "data", help_heading = "Data")]
     pub in_memory: bool,
     /// Keep the data in a PostgreSQL cluster, which any number of servers may share: postgres://user:password@host1,host2/database. Time is
-    /// then the cluster's. Parameters: sslmode=disable|prefer|require|verify-full, sslrootcert=FILE|system
+    /// then the cluster's. Parameters: sslmode=disable|prefer|require|verify-ca|verify-full, sslrootcert=FILE|system. Given several times (or
+    /// several addresses with blanks between them), the partitions are spread over several clusters: always the same ones, in the same order
     #[arg(
         long,
         value_name = "URL",
+        value_delimiter = ' ',
         env = "SIDEREAL_STORE",
         hide_env_values = true,
         conflicts_with_all = ["data", "in_memory"],
         help_heading = "Data"
     )]
-    pub store: Option<String>,
+    pub store: Vec<String>,
 
     /// Copy everything to another store (a new directory, or an empty database postgres://…), compare the two, and answer reads meanwhile and afterwards;
     /// writes are refused with 503. Started again, it goes on where it was stopped
-    #[arg(long, value_name = "DIR|URL", conflicts_with = "in_memory", help_heading = "Data")]
-    pub copy_to: Option<String>,
+    #[arg(
+        long,
+        value_name = "DIR|URL",
+        value_delimiter = ' ',
+        conflicts_with = "in_memory",
+        help_heading = "Data"
+    )]
+    pub copy_to: Vec<String>,
 
     /// Port for HTTPS and HTTP, told apart by the first byte; 0 takes any that is free and prints it
     #[arg(long, default_value_t = 8081, help_heading = "Network")]
@@ -253,7 +266,8 @@ pub struct Serve {
         help_heading = "Keys"
     )]
     pub secondary_read_only_key: Option<String>,
-    /// Accept directory (AAD) tokens in the emulator's form, which carry an account key; they reach data but no definitions
+    /// Accept directory (AAD) tokens in the emulator's form, which carry an account key; they reach data but no definitions.
+    /// With the emulator's key they always are
     #[arg(long, help_heading = "Keys")]
     pub aad: bool,
 
@@ -355,7 +369,8 @@ impl Serve {
                 keys = keys.with(key, access)?;
             }
         }
-        if self.aad {
+        // Who has the key that everybody has may sign in with it in every way.
+        if self.aad || primary == WELL_KNOWN_KEY {
             keys = keys.with_directory();
         }
         let hint = match primary == WELL_KNOWN_KEY {

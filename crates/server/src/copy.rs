@@ -10,22 +10,24 @@ use model::clock::Clock;
 use storage::Engine;
 
 /// Copies and compares; prints how far it is.
-pub async fn run(from: &str, to: &str) -> Result<bool> {
+pub async fn run(from: &[String], to: &[String]) -> Result<bool> {
     ensure!(from != to, "the source and the target are the same");
-    ensure!(is_address(from) || Path::new(from).is_dir(), "there is no data directory {from}");
+    if let [path] = from {
+        ensure!(is_address(path) || Path::new(path).is_dir(), "there is no data directory {path}");
+    }
     let source = open(from).await.context("the source")?;
     let copied = between(&*source, to).await?;
     source.close().await?;
     println!("{copied}");
-    if is_address(from) {
+    if !is_directory(from) {
         println!("the source takes no writes any more; sidereal copy --release lets it again");
     }
     Ok(true)
 }
 
 /// Lets a store be written to again.
-pub async fn release(from: &str) -> Result<bool> {
-    ensure!(is_address(from), "a directory need not be released: start a server on it");
+pub async fn release(from: &[String]) -> Result<bool> {
+    ensure!(!is_directory(from), "a directory need not be released: start a server on it");
     let source = open(from).await?;
     db::copy::release(&*source).await?;
     source.close().await?;
@@ -34,7 +36,7 @@ pub async fn release(from: &str) -> Result<bool> {
 }
 
 /// Copies an engine that is open to a store, with progress; says what was done.
-pub async fn between(source: &dyn Engine, to: &str) -> Result<String> {
+pub async fn between(source: &dyn Engine, to: &[String]) -> Result<String> {
     let target = open(to).await.context("the target")?;
     let mut shown = Shown::new();
     let copied = db::copy::run(source, &*target, &mut |progress| shown.show(progress)).await;
@@ -90,13 +92,18 @@ impl Shown {
     }
 }
 
+fn is_directory(store: &[String]) -> bool {
+    matches!(store, [path] if !is_address(path))
+}
+
 fn is_address(store: &str) -> bool {
     store.starts_with("postgres://") || store.starts_with("postgresql://")
 }
 
-async fn open(store: &str) -> Result<Arc<dyn Engine>> {
-    Ok(match is_address(store) {
-        true => Arc::new(crate::open_store(store).await?),
-        false => Arc::new(crate::open(Path::new(store))?),
+/// A directory, or all the addresses of a store.
+async fn open(store: &[String]) -> Result<Arc<dyn Engine>> {
+    Ok(match store {
+        [path] if is_directory(store) => Arc::new(crate::open(Path::new(path))?),
+        _ => Arc::new(crate::open_store(store).await?),
     })
 }

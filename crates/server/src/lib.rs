@@ -56,25 +56,25 @@ use listener::{Listener, Protocol, Sockets};
 pub async fn serve(config: &Serve, stop: watch::Receiver<bool>) -> Result<()> {
     let (keys, key_hint) = config.keys()?;
     let machine_clock = Arc::new(SystemClock::new());
-    let (engine, data): (Arc<dyn Engine>, String) = match (&config.store, config.in_memory) {
-        (Some(url), _) => {
-            let store = open_store(url).await?;
-            let shown = store.shown();
-            (Arc::new(store), shown)
-        }
-        (None, true) => (Arc::new(Memory::new()), "in memory, gone when the server stops".into()),
-        (None, false) => {
+    let (engine, data): (Arc<dyn Engine>, String) = match (&config.store[..], config.in_memory) {
+        ([], true) => (Arc::new(Memory::new()), "in memory, gone when the server stops".into()),
+        ([], false) => {
             let engine = open(&config.data)?;
             let path = std::fs::canonicalize(&config.data).unwrap_or_else(|_| config.data.clone());
             (Arc::new(engine), path.display().to_string())
         }
+        (urls, _) => {
+            let store = open_store(urls).await?;
+            let shown = store.shown();
+            (Arc::new(store), shown)
+        }
     };
     let (guarded, failed) = Guarded::new(engine);
-    let clock: Arc<dyn Clock> = match (config.clock, &config.store) {
-        (ClockKind::System, None) => machine_clock.clone(),
-        (ClockKind::System, Some(_)) => Arc::new(StoreClock::new()),
-        (ClockKind::Virtual, None) => Arc::new(VirtualClock::running()),
-        (ClockKind::Virtual, Some(_)) => {
+    let clock: Arc<dyn Clock> = match (config.clock, config.store.is_empty()) {
+        (ClockKind::System, true) => machine_clock.clone(),
+        (ClockKind::System, false) => Arc::new(StoreClock::new()),
+        (ClockKind::Virtual, true) => Arc::new(VirtualClock::running()),
+        (ClockKind::Virtual, false) => {
             bail!("--clock virtual cannot be used with --store: time is the store's there")
         }
     };
@@ -82,12 +82,12 @@ pub async fn serve(config: &Serve, stop: watch::Receiver<bool>) -> Result<()> {
     let options = db::Options { throttle, partitions, layouts: Some(mongo::layout::compile) };
     let engine = Arc::new(guarded);
     let db = Db::open(engine.clone(), clock, options).await?;
-    if config.copy_to.is_some() {
+    if !config.copy_to.is_empty() {
         engine.freeze(true).await?;
     }
     let identity = match (&config.tls_cert, &config.tls_key) {
         (Some(chain), Some(key)) => Identity::load(chain, key)?,
-        _ if config.in_memory || config.store.is_some() => {
+        _ if config.in_memory || !config.store.is_empty() => {
             Identity::in_memory(machine_clock.now())?
         }
         _ => Identity::kept(&config.data, machine_clock.now())?,
@@ -109,7 +109,8 @@ pub async fn serve(config: &Serve, stop: watch::Receiver<bool>) -> Result<()> {
     listeners.extend(mongo_listeners);
     announce((config, &data), &identity, &key_hint, (address, mongo_address));
 
-    let copying = config.copy_to.clone().map(|to| tokio::spawn(copy_to(engine.clone(), to)));
+    let copying = (!config.copy_to.is_empty())
+        .then(|| tokio::spawn(copy_to(engine.clone(), config.copy_to.clone())));
     let purging = tokio::spawn(keep_purging(db.clone()));
     let serving = listeners.into_iter().map(|listener| {
         let (stop, failed) = (stop.clone(), failed.clone());
@@ -133,7 +134,7 @@ pub async fn serve(config: &Serve, stop: watch::Receiver<bool>) -> Result<()> {
 }
 
 /// Copies the store that is being served, and says what became of it. Reads go on in any case.
-async fn copy_to(engine: Arc<dyn Engine>, to: String) {
+async fn copy_to(engine: Arc<dyn Engine>, to: Vec<String>) {
     let text = match copy::between(&*engine, &to).await {
         Ok(copied) => {
             format!("{copied}; reads go on here: start servers on the copy, and stop this one")
@@ -152,9 +153,9 @@ pub fn open(data: &Path) -> Result<Embedded> {
     Ok(Embedded::open(data, embedded::Options::default())?)
 }
 
-/// Opens the store at a PostgreSQL address.
-pub async fn open_store(url: &str) -> Result<Postgres> {
-    Ok(Postgres::open(url, db::BUCKETS, postgres::Options::default()).await?)
+/// Opens the store at PostgreSQL addresses: one, or those of all its parts.
+pub async fn open_store(urls: &[String]) -> Result<Postgres> {
+    Ok(Postgres::open(urls, db::BUCKETS, postgres::Options::default()).await?)
 }
 
 /// Returns when the server is to stop, or the store has failed.
@@ -270,7 +271,7 @@ fn announce(
         (None, None) => "yours".to_owned(),
     };
     let clock = match config.clock {
-        ClockKind::System if config.store.is_some() => "the store's",
+        ClockKind::System if !config.store.is_empty() => "the store's",
         ClockKind::System => "the machine's",
         ClockKind::Virtual => "virtual (POST /_admin/clock moves it)",
     };

@@ -23,10 +23,10 @@ fn main() -> ExitCode {
             logger::start(log::LevelFilter::Warn);
             runtime().and_then(|runtime| runtime.block_on(check::run(&data)))
         }
-        Some(Command::Copy { from, to, .. }) => client(async move {
-            match to {
-                Some(to) => copy::run(&from, &to).await,
-                None => copy::release(&from).await,
+        Some(Command::Copy { from, to, release }) => client(async move {
+            match release {
+                false => copy::run(&from, &to).await,
+                true => copy::release(&from).await,
             }
         }),
         Some(Command::Ttl { container, default, remote }) => {

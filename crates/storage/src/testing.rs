@@ -1,8 +1,9 @@
-//! Engines for tests: two that wrap other engines, and one that can lose its power.
+//! Engines for tests: some that wrap other engines, and one that can lose its power.
 //!
 //! - [`Mirror`] runs two engines side by side and panics when they disagree.
 //! - [`Trace`] writes down every batch.
 //! - [`Shared`] lets several databases use one engine, as servers on one store do.
+//! - [`Failing`] fails as it is told to, as a store on other machines does.
 //! - [`postgres`] starts a PostgreSQL server for as long as the tests run.
 //! - [`Forgetful`] keeps apart what is in memory and what was synced, and can be stopped at any sync.
 
@@ -239,6 +240,123 @@ impl Engine for Shared {
     /// The others go on.
     fn close(&self) -> Answer<'_, ()> {
         Box::pin(ready(Ok(())))
+    }
+}
+
+/// How a store on other machines fails.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fault {
+    /// Not at all.
+    #[default]
+    None,
+    /// It cannot be reached.
+    Unreachable,
+    /// Others change whatever is about to be changed.
+    Contended,
+    /// The next commit is lost, and whether it was made cannot be found out. It was made.
+    LostMade,
+    /// The same; it was not made.
+    LostUnmade,
+}
+
+impl std::str::FromStr for Fault {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        Ok(match text {
+            "well" => Self::None,
+            "unreachable" => Self::Unreachable,
+            "contended" => Self::Contended,
+            "loses-made" => Self::LostMade,
+            "loses-unmade" => Self::LostUnmade,
+            _ => return Err(format!("a store is not '{text}'")),
+        })
+    }
+}
+
+/// An engine that fails as it is told to.
+pub struct Failing {
+    engine: Arc<dyn Engine>,
+    fault: Arc<Mutex<Fault>>,
+}
+
+impl Failing {
+    /// As `engine`, until it is told otherwise.
+    pub fn new(engine: Arc<dyn Engine>) -> Self {
+        Self { engine, fault: Arc::default() }
+    }
+
+    /// Fails like this from now on.
+    pub fn fail(&self, fault: Fault) {
+        *lock(&self.fault) = fault;
+    }
+}
+
+fn reachable(fault: &Mutex<Fault>) -> Result<()> {
+    match *lock(fault) {
+        Fault::Unreachable => Err(Error::Unavailable("it does not answer".into())),
+        _ => Ok(()),
+    }
+}
+
+impl Engine for Failing {
+    fn snapshot(&self) -> Box<dyn Snapshot> {
+        Box::new(FailingSnapshot { snapshot: self.engine.snapshot(), fault: self.fault.clone() })
+    }
+
+    fn commit(&self, batch: Batch) -> Answer<'_, ()> {
+        let lost = Err(Error::Unknown("it does not answer".into()));
+        let fault = *lock(&self.fault);
+        let result = match fault {
+            Fault::None => return self.engine.commit(batch),
+            Fault::Unreachable => reachable(&self.fault),
+            Fault::Contended => Err(Error::Conflict),
+            Fault::LostMade => block_on(self.engine.commit(batch)).and(lost),
+            Fault::LostUnmade => lost,
+        };
+        if matches!(fault, Fault::LostMade | Fault::LostUnmade) {
+            self.fail(Fault::None);
+        }
+        Box::pin(ready(result))
+    }
+
+    fn reclaim_below(&self, family: Family, prefix: &[u8], key: &[u8]) {
+        self.engine.reclaim_below(family, prefix, key);
+    }
+
+    fn stats(&self) -> Stats {
+        self.engine.stats()
+    }
+
+    fn close(&self) -> Answer<'_, ()> {
+        self.engine.close()
+    }
+}
+
+struct FailingSnapshot {
+    snapshot: Box<dyn Snapshot>,
+    fault: Arc<Mutex<Fault>>,
+}
+
+impl Snapshot for FailingSnapshot {
+    fn get(&self, family: Family, key: &[u8]) -> Answer<'_, Option<Bytes>> {
+        match reachable(&self.fault) {
+            Ok(()) => self.snapshot.get(family, key),
+            Err(error) => Box::pin(ready(Err(error))),
+        }
+    }
+
+    fn scan(
+        &self,
+        family: Family,
+        range: Range<Bytes>,
+        direction: Direction,
+        limit: usize,
+    ) -> Answer<'_, Vec<Pair>> {
+        match reachable(&self.fault) {
+            Ok(()) => self.snapshot.scan(family, range, direction, limit),
+            Err(error) => Box::pin(ready(Err(error))),
+        }
     }
 }
 

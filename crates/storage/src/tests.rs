@@ -1,10 +1,12 @@
 //! What every engine must do: the scripts in `testscripts`, random histories, crashes.
 
 mod crash;
+mod lost;
 mod open;
 mod postgres;
 mod random;
 mod scripts;
+mod tls;
 
 use crate::{Batch, Error, Family, Result};
 

@@ -9,7 +9,7 @@ mod grammar;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use grammar::{Query, Select, compare};
+use grammar::{Inner, Measure, Query, Select, compare};
 use model::resource::ChildRid;
 use serde_json::{Value, json};
 use storage::Engine;
@@ -242,6 +242,12 @@ struct Given {
     passed: Vec<(Value, usize)>,
     skipped: usize,
     rows: Vec<Value>,
+    /// What an inner query has passed over or given, by rid; how many it has given, and the last of them.
+    inner: Vec<Value>,
+    inner_given: usize,
+    inner_last: Value,
+    /// By what ranks are measured.
+    measure: Option<Measure>,
 }
 
 impl Given {
@@ -265,7 +271,18 @@ impl Given {
         living: &[Value],
         Answer { rows, size, is_last }: Answer,
     ) -> Result<(), String> {
-        let left = query.rows(living, by_age).into_iter();
+        let (over, inner) = self.inner_rows(query, living);
+        let mut left = query.rows(&inner, by_age);
+        if !query.rank.is_empty() {
+            let passing: Vec<&Value> = left.iter().map(|((item, _), _)| *item).collect();
+            let first = || Measure::new(query, living, &passing);
+            let measure = self.measure.get_or_insert_with(first);
+            left.sort_by(|((a, _), _), ((b, _), _)| {
+                let order = measure.result(b).total_cmp(&measure.result(a));
+                order.then_with(|| by_age(a, b))
+            });
+        }
+        let left = left.into_iter();
         let id = |item: &Value, row: usize| (item["_rid"].clone(), row);
         let left = left.filter(|((item, row), _)| !self.passed.contains(&id(item, *row)));
         let left: Vec<_> = left.collect();
@@ -281,10 +298,44 @@ impl Given {
             return Err(format!("the page is the last, but {wanted} rows were left"));
         }
         self.skipped += skip;
+        let last = left[..skip + rows.len()].last();
         let passed = left[..skip + rows.len()].iter();
         self.passed.extend(passed.map(|((item, row), _)| id(item, *row)));
         self.rows.extend(rows);
+        if let Some(((last, _), _)) = last {
+            let taken = inner.iter().position(|item| item["_rid"] == last["_rid"]).unwrap();
+            let new = inner[..=taken].iter().filter(|item| !self.inner.contains(&item["_rid"]));
+            let new: Vec<Value> = new.map(|item| item["_rid"].clone()).collect();
+            self.inner_given += new.len();
+            self.inner.extend(over.into_iter().chain(new));
+            self.inner_last = last["_rid"].clone();
+        }
         Ok(())
+    }
+
+    /// The rows that an inner query passes over, and then those that are left of it, the last that was given among them.
+    fn inner_rows(&self, query: &Query, living: &[Value]) -> (Vec<Value>, Vec<Value>) {
+        let rows = query.inner_order(living, by_age);
+        let Inner::Some { offset, limit, .. } = query.inner else { return (Vec::new(), rows) };
+        let mut skip = if self.inner.is_empty() { offset } else { 0 };
+        let mut take = limit - self.inner_given;
+        let (mut over, mut left) = (Vec::new(), Vec::new());
+        for row in rows {
+            match &row["_rid"] {
+                rid if *rid == self.inner_last => left.push(row),
+                rid if self.inner.contains(rid) => {}
+                rid if skip > 0 => {
+                    skip -= 1;
+                    over.push(rid.clone());
+                }
+                _ if take > 0 => {
+                    take -= 1;
+                    left.push(row);
+                }
+                _ => {}
+            }
+        }
+        (over, left)
     }
 
     /// A query whose rows come in any order: none twice, none that is not true, and in the end all.
@@ -365,6 +416,11 @@ fn item(random: &mut fastrand::Rng) -> Value {
         let tags = (0..random.u8(0..4))
             .map(|_| [json!(1), json!("k"), json!(3)][random.usize(0..3)].clone());
         body["tags"] = tags.collect();
+    }
+    if random.u8(0..3) > 0 {
+        let count = random.usize(0..6);
+        let word = |_| ["k", "z", "kk", "q"][random.usize(0..4)];
+        body["s"] = (0..count).map(word).collect::<Vec<_>>().join(" ").into();
     }
     if random.u8(0..4) > 0 {
         body["n"] = random.i32(-3..9).into();

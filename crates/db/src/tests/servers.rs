@@ -212,6 +212,98 @@ async fn the_purge_is_leased() {
     assert_eq!(world.db.container("d", "c").unwrap().usage(), (0, 0));
 }
 
+/// Both servers write while one of them splits: nothing is lost or counted twice, and what was queued goes to the children.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_split_is_obeyed_by_the_writers_of_all_servers() {
+    let world = world().await;
+    let (a, b) = (world.db.clone(), world.others[0].clone());
+    for n in 0..200 {
+        write(&a, Verb::Create, &format!("old{n}"), n, None).await.unwrap();
+    }
+    let token = ChangesRequest::Now;
+    let from = (ChangesMode::Latest, &token);
+    let now = b.changes(&container(&b).await.unwrap(), &Scope::Container, from, 10).await;
+    let seen = now.result.unwrap().etag;
+    let session = container(&a).await.unwrap().partition_of(&key("x")).session();
+
+    let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let mut clients = Vec::new();
+    for client in 0..6_u64 {
+        let db = if client % 2 == 0 { a.clone() } else { b.clone() };
+        let stop = stop.clone();
+        clients.push(tokio::spawn(async move {
+            let mut n = 0;
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) || n == 0 {
+                write(&db, Verb::Upsert, &format!("c{client}-{n}"), n, None).await.unwrap();
+                n += 1;
+            }
+            n
+        }));
+    }
+    let mut split = Vec::new();
+    for number in [0, 1] {
+        let [one, two] = a.split("d", "c", number).await.unwrap();
+        split.extend([one, two]);
+    }
+    b.refresh().await.unwrap();
+    b.split("d", "c", split[3]).await.unwrap();
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    let mut written = 0;
+    for client in clients {
+        written += client.await.unwrap();
+    }
+    for db in [&a, &b] {
+        let all = container(db).await.unwrap();
+        assert_eq!(all.partitions.all.len(), 5);
+        db.look_at_heads(all.partitions.all.iter().cloned()).await.unwrap();
+        assert_eq!(all.usage().0, 200 + written);
+        // What the parents have promised holds: a session, and a place in the feed.
+        let options = ReadOptions { session: &[session] };
+        let read = db.read(&all, &key("old1"), "old1", options).await;
+        assert!(read.result.is_ok());
+        let from = ChangesRequest::After(seen.clone());
+        let from = (ChangesMode::Latest, &from);
+        let new = db.changes(&all, &Scope::Container, from, 100_000).await.result.unwrap();
+        assert_eq!(new.rows.len() as u64, written);
+    }
+    // The parents' data goes when no request can be reading it any more.
+    world.clock.advance(301);
+    a.purge_all().await.unwrap();
+    let report = crate::check::run(&*world.engine, None, &mut |_, _| {}).await.unwrap();
+    assert_eq!(report.problems, Vec::<String>::new());
+}
+
+/// A server that dies while it splits holds the writers up for a while, not for ever, and what it has left is removed.
+#[tokio::test]
+async fn a_split_that_never_ends_is_given_up() {
+    let world = world().await;
+    let (a, b) = (&world.db, &world.others[0]);
+    write(a, Verb::Create, "x", 1, None).await.unwrap();
+    let all = container(a).await.unwrap();
+    let number = all.partition_of(&key("x")).id.partition;
+    let died = a.begin_split("d", "c", number).await.unwrap();
+    let waiting = write(b, Verb::Upsert, "x", 2, None);
+    tokio::pin!(waiting);
+    tokio::select! {
+        _ = &mut waiting => panic!("it must wait"),
+        () = tokio::time::sleep(std::time::Duration::from_millis(60)) => {}
+    }
+    assert_eq!(read(b, "x").await.unwrap()["n"], 1, "reads do not wait");
+    assert!(matches!(b.split("d", "c", number).await, Err(Error::Contention)));
+    world.clock.advance(16);
+    waiting.await.unwrap();
+    // The dead one wakes up, and is refused.
+    assert!(matches!(died.finish(a).await, Err(Error::Contention)));
+    b.purge_all().await.unwrap();
+    let children = b.split("d", "c", number).await.unwrap();
+    assert_eq!(read(a, "x").await.unwrap()["n"], 2);
+    assert!(children[0] > number);
+    world.clock.advance(301);
+    b.purge_all().await.unwrap();
+    let report = crate::check::run(&*world.engine, None, &mut |_, _| {}).await.unwrap();
+    assert_eq!(report.problems, Vec::<String>::new());
+}
+
 /// Many clients of two servers count up the same items: nothing is lost, nothing counted twice, and each name is created once.
 #[tokio::test(flavor = "multi_thread")]
 async fn two_servers_at_once_lose_nothing() {
@@ -220,11 +312,11 @@ async fn two_servers_at_once_lose_nothing() {
 
 #[test]
 fn two_servers_at_once_lose_nothing_on_postgres() {
-    let Some(url) = storage::testing::postgres::database() else { return };
+    let Some(urls) = storage::testing::postgres::databases(2) else { return };
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         let options = storage::postgres::Options { writers: 2, readers: 2, snapshots_max: 8 };
-        let open = || storage::postgres::Postgres::open(&url, crate::BUCKETS, options);
+        let open = || storage::postgres::Postgres::open(&urls, crate::BUCKETS, options);
         count_up(Arc::new(open().await.unwrap()), 20).await;
     });
 }

@@ -50,7 +50,15 @@ struct Tally {
 }
 
 impl Tally {
-    fn reply(self, with_modified: bool) -> RawDocumentBuf {
+    /// The answer. Where nothing was done because of the store, that is the command's failure, not a document's: drivers look there for whether to
+    /// repeat it.
+    fn reply(mut self, with_modified: bool) -> Result<RawDocumentBuf> {
+        if self.matched == 0
+            && self.upserts == 0
+            && let Some(at) = self.errors.iter().position(|(_, why)| why.is_of_the_store())
+        {
+            return Err(self.errors.swap_remove(at).1);
+        }
         let mut reply = rawdoc! {"n": self.matched as i32};
         if with_modified {
             reply.append(bson::cstr!("nModified"), self.modified as i32);
@@ -66,7 +74,7 @@ impl Tally {
             reply.append(bson::cstr!("writeErrors"), list);
         }
         reply.append(bson::cstr!("ok"), 1.0);
-        reply
+        Ok(reply)
     }
 
     fn upserted(&mut self, index: usize, id: Bson) -> Result<()> {
@@ -121,7 +129,7 @@ pub async fn insert(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
     if ordered {
         tally.errors.truncate(1);
     }
-    Ok(tally.reply(false))
+    tally.reply(false)
 }
 
 async fn insert_round(
@@ -334,7 +342,7 @@ pub async fn update(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
             read => parsed.push(read),
         }
     }
-    run_statements(call, container, parsed, ordered).await.map(|tally| tally.reply(true))
+    run_statements(call, container, parsed, ordered).await.and_then(|tally| tally.reply(true))
 }
 
 pub async fn delete(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
@@ -349,7 +357,7 @@ pub async fn delete(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
     for bytes in &statements {
         parsed.push(parse_delete(document(bytes)?, container.as_deref(), &vars));
     }
-    run_statements(call, container, parsed, ordered).await.map(|tally| tally.reply(false))
+    run_statements(call, container, parsed, ordered).await.and_then(|tally| tally.reply(false))
 }
 
 fn parse_update(

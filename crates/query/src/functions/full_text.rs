@@ -49,6 +49,16 @@ pub struct Statistics {
 }
 
 impl Statistics {
+    /// Takes in a text of this length, with each term so many times.
+    pub fn add(&mut self, counts: &[u64], length: u64) {
+        self.hits.resize(counts.len(), 0);
+        self.documents += 1;
+        self.words += length;
+        for (hits, count) in self.hits.iter_mut().zip(counts) {
+            *hits += u64::from(*count > 0);
+        }
+    }
+
     /// BM25: how well a text of this length, with each term so many times, answers the search.
     pub fn score(&self, counts: &[u64], length: u64) -> f64 {
         const SATURATION: f64 = 1.2;

@@ -3,8 +3,12 @@
 //! The statistics behind a full-text score are those of all items that were pushed, also of those
 //! that WHERE then drops. Several scores are fused by reciprocal ranks: a row's result is the sum of
 //! `weight / (60 + rank)` over its places in the order of each score.
+//!
+//! What a row's result is measured by (the statistics, and which score has which rank) is taken at the first page and kept for the later ones, so
+//! that the order of rows stays what it was, whatever has come or gone meanwhile. For that to be small, only the first ranks are told apart one
+//! by one; from then on, the larger they are the more of them count as one ([`Ladder`]).
 
-use super::sort::Row;
+use super::sort::{Row, append_sort_key};
 use super::{Held, ROW_BYTES};
 use crate::error::Result;
 use crate::eval::Env;
@@ -26,7 +30,12 @@ enum Sample {
 /// The rows to rank.
 #[derive(Debug, Default)]
 pub struct Ranker {
+    /// For each score.
     statistics: Vec<Statistics>,
+    /// For each score, if there are several.
+    ladders: Vec<Ladder>,
+    /// Whether these are those of an earlier page.
+    measured: bool,
     current: Vec<Sample>,
     rows: Vec<(Vec<Sample>, Row)>,
 }
@@ -41,11 +50,8 @@ impl Ranker {
                 Score::FullText { text, terms } => {
                     let text = env.eval(text)?.as_str().map(words).unwrap_or_default();
                     let counts: Vec<u64> = terms.iter().map(|t| occurrences(&text, t)).collect();
-                    statistics.hits.resize(terms.len(), 0);
-                    statistics.documents += 1;
-                    statistics.words += text.len() as u64;
-                    for (hits, count) in statistics.hits.iter_mut().zip(&counts) {
-                        *hits += u64::from(*count > 0);
+                    if !self.measured {
+                        statistics.add(&counts, text.len() as u64);
                     }
                     Sample::Text(counts, text.len() as u64)
                 }
@@ -65,54 +71,142 @@ impl Ranker {
         Ok(())
     }
 
-    /// The rows, best first; equal ones in the order of their items.
+    /// The rows, each with its result as the first of its keys, so that the best sorts first.
     pub fn take(&mut self, rank: &Rank) -> Vec<Row> {
         let rows = std::mem::take(&mut self.rows);
-        let scores = |n: usize| -> Vec<f64> {
-            rows.iter().map(|(samples, _)| self.score(n, &samples[n])).collect()
-        };
-        let results = match rank.scores.len() {
-            1 => scores(0),
-            count => {
-                let mut fused = vec![0.0; rows.len()];
-                for (n, weight) in (0..count).zip(&rank.weights) {
-                    // A negative weight turns the order of its score around.
-                    let scores = scores(n).into_iter().map(|score| score * weight.signum());
-                    for (row, rank) in ranks(&scores.collect::<Vec<_>>()).iter().enumerate() {
-                        fused[row] += weight.abs() / (FUSION + *rank as f64);
-                    }
-                }
-                fused
+        if rank.scores.len() > 1 && !self.measured {
+            let ladder = |(n, weight): (usize, &f64)| {
+                let scores = rows.iter().map(|(samples, _)| self.score(n, &samples[n], *weight));
+                Ladder::new(scores.collect())
+            };
+            self.ladders = rank.weights.iter().enumerate().map(ladder).collect();
+        }
+        let result = |samples: &[Sample]| match &self.ladders[..] {
+            [] => self.score(0, &samples[0], 1.0),
+            ladders => {
+                let scores = rank.weights.iter().enumerate().map(|(n, weight)| {
+                    let rank = ladders[n].rank(self.score(n, &samples[n], *weight));
+                    weight.abs() / (FUSION + rank as f64)
+                });
+                scores.sum()
             }
         };
-        let order = ranking(&results);
-        let mut rows: Vec<Option<Row>> = rows.into_iter().map(|(_, row)| Some(row)).collect();
-        order.into_iter().filter_map(|n| rows[n].take()).collect()
+        let keyed = |(samples, mut row): (Vec<Sample>, Row)| {
+            let mut key = Vec::new();
+            append_sort_key(&result(&samples).into(), true, &mut key);
+            key.append(&mut row.position.key);
+            row.position.key = key;
+            row
+        };
+        rows.into_iter().map(keyed).collect()
     }
 
-    fn score(&self, n: usize, sample: &Sample) -> f64 {
+    /// Larger is better: a negative weight turns the order of its score around.
+    fn score(&self, n: usize, sample: &Sample, weight: f64) -> f64 {
         match sample {
-            Sample::Text(counts, length) => self.statistics[n].score(counts, *length),
-            Sample::Number(number) => number.unwrap_or(f64::NEG_INFINITY),
+            Sample::Text(counts, length) => {
+                weight.signum() * self.statistics[n].score(counts, *length)
+            }
+            Sample::Number(number) => {
+                number.map_or(f64::NEG_INFINITY, |number| weight.signum() * number)
+            }
+        }
+    }
+
+    /// What the results were measured by, as bytes.
+    pub fn measure(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        for Statistics { documents, words, hits } in &self.statistics {
+            [*documents, *words, hits.len() as u64]
+                .iter()
+                .chain(hits)
+                .for_each(|n| write(*n, &mut out));
+        }
+        for Ladder(steps) in &self.ladders {
+            write(steps.len() as u64, &mut out);
+            steps.iter().for_each(|step| out.extend(step.to_bits().to_be_bytes()));
+        }
+        out
+    }
+
+    /// Measures by what an earlier page has measured by, of a query with so many scores.
+    pub fn measure_by(&mut self, scores: usize, mut bytes: &[u8]) {
+        let mut read = || -> Option<(Vec<Statistics>, Vec<Ladder>)> {
+            let statistics = (0..scores).map(|_| {
+                let (documents, words, count) =
+                    (take(&mut bytes)?, take(&mut bytes)?, take(&mut bytes)?);
+                let hits = (0..count).map(|_| take(&mut bytes)).collect::<Option<_>>()?;
+                Some(Statistics { documents, words, hits })
+            });
+            let statistics = statistics.collect::<Option<_>>()?;
+            let mut ladders = Vec::new();
+            while !bytes.is_empty() {
+                let steps = (0..take(&mut bytes)?).map(|_| {
+                    let (step, rest) = bytes.split_first_chunk()?;
+                    bytes = rest;
+                    Some(f64::from_bits(u64::from_be_bytes(*step)))
+                });
+                ladders.push(Ladder(steps.collect::<Option<_>>()?));
+            }
+            Some((statistics, ladders))
+        };
+        if let Some((statistics, ladders)) = read() {
+            (self.statistics, self.ladders, self.measured) = (statistics, ladders, true);
         }
     }
 }
 
-/// The rank of each score, the best being the first; equal ones have the same, as in the SDKs that fuse by themselves.
-fn ranks(scores: &[f64]) -> Vec<usize> {
-    let mut ranks = vec![0; scores.len()];
-    let (mut rank, mut last) = (0, None);
-    for n in ranking(scores) {
-        rank += usize::from(last != Some(scores[n]));
-        last = Some(scores[n]);
-        ranks[n] = rank;
+/// Which scores have which rank: the best score of each rank that is told apart, best first. Equal scores have the same rank, as in the SDKs
+/// that fuse by themselves.
+#[derive(Clone, Debug, Default)]
+struct Ladder(Vec<f64>);
+
+/// As many ranks are told apart one by one; of the others, each stands for an eighth more than itself.
+const RANKS_APART: u64 = 64;
+
+impl Ladder {
+    fn new(mut scores: Vec<f64>) -> Self {
+        scores.sort_unstable_by(|a, b| b.total_cmp(a));
+        scores.dedup();
+        let mut steps = Vec::new();
+        let mut rank = 1;
+        while let Some(score) = scores.get(rank as usize - 1) {
+            steps.push(*score);
+            rank = next(rank);
+        }
+        Self(steps)
     }
-    ranks
+
+    /// The rank of a score: that of the first step that is no better.
+    fn rank(&self, score: f64) -> u64 {
+        let better = self.0.partition_point(|step| *step > score);
+        (0..better).fold(1, |rank, _| next(rank))
+    }
 }
 
-/// The numbers of the scores, best first, equal ones as they came.
-fn ranking(scores: &[f64]) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..scores.len()).collect();
-    order.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]));
-    order
+/// The next rank that is told apart.
+fn next(rank: u64) -> u64 {
+    rank + if rank < RANKS_APART { 1 } else { rank / 8 }
+}
+
+/// A number in as few bytes as it needs, seven bits each, the last without a mark.
+fn write(mut number: u64, out: &mut Vec<u8>) {
+    while number > 0x7F {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+fn take(bytes: &mut &[u8]) -> Option<u64> {
+    let mut number = 0;
+    for shift in (0..64).step_by(7) {
+        let (byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        number |= u64::from(byte & 0x7F) << shift;
+        if byte & 0x80 == 0 {
+            return Some(number);
+        }
+    }
+    None
 }

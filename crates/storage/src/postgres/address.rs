@@ -8,11 +8,14 @@ use tokio_postgres::config::SslMode;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Config};
 
-use super::tls::Tls;
+use super::tls::{Name, Tls};
 use crate::{Error, Result};
 
 /// How long a node may take to answer. A frozen one must not hold up the others, so all are asked at once.
 const ANSWER: Duration = Duration::from_secs(3);
+
+/// How long the others may take once one was found that takes writes: there may be a newer leader.
+const OTHERS: Duration = Duration::from_millis(300);
 
 /// A store: one or several nodes of which one takes writes.
 #[derive(Clone)]
@@ -56,21 +59,25 @@ impl Address {
         }
         let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
         let mut tls_mode = SslMode::Prefer;
-        let (mut verify, mut roots, mut others) = (false, None, Vec::new());
+        let (mut verify, mut roots, mut others) = (None, None, Vec::new());
         for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
             match parameter.split_once('=').unwrap_or((parameter, "")) {
                 ("sslmode", mode) => {
                     tls_mode = match mode {
                         "disable" => SslMode::Disable,
                         "prefer" => SslMode::Prefer,
-                        "require" | "verify-full" => SslMode::Require,
+                        "require" | "verify-ca" | "verify-full" => SslMode::Require,
                         _ => {
                             return Err(bad(&format!(
-                                "sslmode '{mode}' is not disable, prefer, require or verify-full"
+                                "sslmode '{mode}' is not disable, prefer, require, verify-ca or verify-full"
                             )));
                         }
                     };
-                    verify = mode == "verify-full";
+                    verify = match mode {
+                        "verify-ca" => Some(Name::Any),
+                        "verify-full" => Some(Name::Checked),
+                        _ => None,
+                    };
                 }
                 ("sslrootcert", path) => roots = Some(path.replace("%2F", "/")),
                 // Every connection is to a node that takes writes.
@@ -79,10 +86,12 @@ impl Address {
             }
         }
         let tls = match (verify, &roots) {
-            (true, roots) => Tls::verified(roots.as_deref().unwrap_or("system"))
+            (Some(name), roots) => Tls::verified(roots.as_deref().unwrap_or("system"), name)
                 .map_err(|why| bad(&format!("sslrootcert: {why}")))?,
-            (false, Some(_)) => return Err(bad("sslrootcert needs sslmode=verify-full")),
-            (false, None) => Tls::unverified(),
+            (None, Some(_)) => {
+                return Err(bad("sslrootcert needs sslmode=verify-ca or verify-full"));
+            }
+            (None, None) => Tls::unverified(),
         };
         let (authority, database) = place.split_once('/').unwrap_or((place, ""));
         let (user, hosts) = match authority.rsplit_once('@') {
@@ -119,7 +128,8 @@ impl Address {
         format!("postgres://{}/{}", names.join(","), database.unwrap_or_default())
     }
 
-    /// Asks all nodes at once, and takes the first that takes writes and is not behind `timeline`.
+    /// Asks all nodes at once, and takes the one that takes writes and is not behind `timeline`. Of several, one of which does not know yet that it
+    /// was replaced, it is the newest.
     pub async fn connect(&self, timeline: u64) -> std::result::Result<Connected, Unreachable> {
         let mut asked = JoinSet::new();
         for node in &self.nodes {
@@ -131,15 +141,25 @@ impl Address {
             });
         }
         let mut texts = Vec::new();
-        while let Some(connected) = asked.join_next().await {
-            match connected {
-                Ok(Ok(connected)) => return Ok(connected),
+        let mut newest: Option<Connected> = None;
+        loop {
+            let patience = if newest.is_some() { OTHERS } else { ANSWER * 2 };
+            let Ok(Some(answered)) = tokio::time::timeout(patience, asked.join_next()).await else {
+                break;
+            };
+            match answered {
+                Ok(Ok(connected)) => {
+                    let newer = |found: &Connected| found.timeline < connected.timeline;
+                    if newest.as_ref().is_none_or(newer) {
+                        newest = Some(connected);
+                    }
+                }
                 Ok(Err(text)) => texts.push(text),
                 Err(_) => {}
             }
         }
         texts.sort();
-        Err(Unreachable(texts.join("; ")))
+        newest.ok_or_else(|| Unreachable(texts.join("; ")))
     }
 }
 
@@ -195,7 +215,12 @@ impl Node {
             Some(state) if *state == SqlState::INVALID_CATALOG_NAME => {
                 format!("there is no database '{database}': create it (CREATE DATABASE {database})")
             }
-            _ => reason(error),
+            _ => match reason(error) {
+                text if text.contains("UnknownIssuer") => {
+                    format!("its certificate is not trusted: is it signed by sslrootcert? ({text})")
+                }
+                text => text,
+            },
         }
     }
 }

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::time::Instant;
 use tokio_postgres::Row;
 
 use super::Inner;
 use super::address::reason;
 use super::rows::{Spot, alike, is_cut, pair_of, put_in_order, stored_range, value_of};
-use super::shard::{Borrowed, PATIENCE, READ_LIMIT, Session, Shard};
+use super::shard::{Borrowed, OFFICE, PATIENCE, READ_LIMIT, Session, Shard};
 use crate::{Answer, Direction, Error, Family, Pair, Pulse, Result, Snapshot};
 
 /// The most keys of a statement.
@@ -95,7 +96,7 @@ impl ReadLane {
         }
     }
 
-    /// Reads with a session that works. A read that was lost is made again.
+    /// Reads with a session that works. A read that was lost is made again, and so is one whose answer may be old.
     async fn retried<T>(
         &mut self,
         read: impl for<'s> Fn(&'s mut Session) -> Reading<'s, T> + Send + Sync,
@@ -112,7 +113,16 @@ impl ReadLane {
                 self.session = Some(connected?);
             }
             let Some(session) = &mut self.session else { continue };
-            match read(session).await {
+            let asked = Instant::now();
+            let result = match tokio::time::timeout(PATIENCE, read(session)).await {
+                Ok(Ok(read)) => {
+                    self.shard.hear(asked);
+                    current(&self.shard, session).map(|()| read)
+                }
+                Ok(Err(error)) => Err(error),
+                Err(_) => Err(Error::Unavailable("it does not answer".into())),
+            };
+            match result {
                 Err(Error::Unavailable(text)) => {
                     self.session = None;
                     if attempts == 3 {
@@ -156,6 +166,33 @@ impl Ask {
             }))),
         }
     }
+}
+
+/// Asks something of the leader whenever nobody else does, so that it is always known whether it is one.
+pub(super) fn listen(
+    shard: &Arc<Shard>,
+    lane: &mpsc::UnboundedSender<Ask>,
+    tasks: &tokio::runtime::Handle,
+) {
+    let (shard, lane) = (Arc::downgrade(shard), lane.downgrade());
+    tasks.spawn(async move {
+        loop {
+            tokio::time::sleep(OFFICE / 3).await;
+            let (Some(shard), Some(lane)) = (shard.upgrade(), lane.upgrade()) else { return };
+            if shard.silence() >= OFFICE / 3 {
+                let (reply, answered) = oneshot::channel();
+                // A store that is not there is asked again, whatever became of this.
+                drop(lane.send(Ask::Pulse(Spot { bucket: 0, key: Vec::new() }, reply)));
+                drop(answered.await);
+            }
+        }
+    });
+}
+
+/// Refuses what was read with a session that is no longer the leader's, or may not be.
+fn current(shard: &Shard, session: &Session) -> Result<()> {
+    let replaced = || Error::Unavailable("another node may have replaced it meanwhile".into());
+    shard.is_current(session).then_some(()).ok_or_else(replaced)
 }
 
 /// A pulse, and then values, in one round trip: the store answers in the order in which it is asked.
@@ -366,7 +403,9 @@ impl PostgresSnapshot {
             let store = &inner.shards[shard].store;
             store.check_open()?;
             let mut pin = pins[shard].lock().await;
-            if let Pin::Unread = *pin {
+            // What it sees is of the first read.
+            let first = matches!(*pin, Pin::Unread);
+            if first {
                 let borrowed = store.borrow().await?;
                 let begun = borrowed.session.client.batch_execute(BEGIN).await;
                 begun.map_err(|error| Error::Unavailable(reason(&error)))?;
@@ -375,7 +414,10 @@ impl PostgresSnapshot {
             let Pin::Open(borrowed) = &mut *pin else {
                 return Err(Error::Unavailable("the connection of this snapshot was lost".into()));
             };
-            let result = read(&mut borrowed.session).await;
+            let mut result = read(&mut borrowed.session).await;
+            if first && result.is_ok() {
+                result = current(store, &borrowed.session).and(result);
+            }
             if result.is_err() {
                 *pin = Pin::Broken;
             }
@@ -511,11 +553,10 @@ impl Snapshot for Latest {
             for shard in shards {
                 let store = &inner.shards[shard].store;
                 let mut borrowed = store.borrow().await?;
-                let pairs = reach.read(&mut borrowed.session).await;
-                if pairs.is_ok() {
-                    store.give_back(borrowed);
-                }
-                found.push(pairs?);
+                let pairs = reach.read(&mut borrowed.session).await?;
+                current(store, &borrowed.session)?;
+                store.give_back(borrowed);
+                found.push(pairs);
             }
             Ok(merged(found, direction, limit))
         })

@@ -13,13 +13,26 @@ pub struct Query {
     pub select: Select,
     /// Whether there is a `JOIN t IN c.tags`.
     pub join: bool,
-    /// Whether the items come from `FROM (SELECT * FROM c) c`.
-    pub inner: bool,
+    /// What the items come from.
+    pub inner: Inner,
+    /// For `ORDER BY RANK`: the search terms of each score.
+    pub rank: Vec<Vec<&'static str>>,
     pub filter: Option<Filter>,
     /// Paths, and whether each is descending.
     pub order: Vec<(&'static str, bool)>,
     pub offset: usize,
     pub limit: Option<usize>,
+}
+
+/// What comes after FROM.
+#[derive(Clone, Copy, Debug)]
+pub enum Inner {
+    /// `c`.
+    No,
+    /// `(SELECT * FROM c) c`.
+    All,
+    /// `(SELECT * FROM c ORDER BY c.p DESC OFFSET o LIMIT l) c`, sorted or not.
+    Some { order: Option<(&'static str, bool)>, offset: usize, limit: usize },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,8 +98,39 @@ impl Query {
             _ => (0, None),
         };
         let filter = (random.u8(0..4) > 0).then(|| Filter::random(random, 2));
-        let inner = !join && order.is_empty() && random.u8(0..8) == 0;
-        Self { select, join, inner, filter, order, offset, limit }
+        let rank = match random.u8(0..10) {
+            0 if plain && order.is_empty() && !join => vec![vec!["k", "z"]],
+            1 if plain && order.is_empty() && !join => vec![vec!["k"], vec!["z", "kk"]],
+            _ => Vec::new(),
+        };
+        let inner = match random.u8(0..8) {
+            _ if !order.is_empty() || !rank.is_empty() => Inner::No,
+            0 if !join => Inner::All,
+            1 | 2 if plain => Inner::Some {
+                order: random.bool().then(|| (*random.choice(&PATHS).unwrap(), random.bool())),
+                offset: random.usize(0..3),
+                limit: random.usize(1..12),
+            },
+            _ => Inner::No,
+        };
+        Self { select, join, inner, rank, filter, order, offset, limit }
+    }
+
+    /// The items in the order in which an inner query would give them, before it counts any off.
+    pub fn inner_order(
+        &self,
+        items: &[Value],
+        by_age: impl Fn(&Value, &Value) -> Ordering,
+    ) -> Vec<Value> {
+        let mut items = items.to_vec();
+        if let Inner::Some { order: Some((path, descending)), .. } = self.inner {
+            items.sort_by(|a, b| {
+                let order = compare(get(a, path), get(b, path));
+                let order = if descending { order.reverse() } else { order };
+                order.then_with(|| by_age(a, b))
+            });
+        }
+        items
     }
 
     /// The places and rows of the items, given in the order in which a scan meets them. With `by_age`, how two items of the same keys are ordered.
@@ -165,6 +209,66 @@ impl Query {
             _ => Vec::new(),
         }
     }
+}
+
+/// How well items match, measured by what there was when the first page was asked for.
+#[derive(Clone, Debug)]
+pub struct Measure {
+    /// For each score: its terms, how many items have each, and all results.
+    scores: Vec<(Vec<&'static str>, Vec<f64>, Vec<f64>)>,
+    documents: f64,
+    words: f64,
+}
+
+impl Measure {
+    /// By all items of the scope, and by those of them that pass the filter.
+    pub fn new(query: &Query, items: &[Value], passing: &[&Value]) -> Self {
+        let has = |term: &str| items.iter().filter(|item| words(item).contains(&term)).count();
+        let hits = |terms: &Vec<&str>| terms.iter().map(|term| has(term) as f64).collect();
+        let scores = query.rank.iter().map(|terms| (terms.clone(), hits(terms), Vec::new()));
+        let scores = scores.collect();
+        let all_words: usize = items.iter().map(|item| words(item).len()).sum();
+        let mut measure = Self { scores, documents: items.len() as f64, words: all_words as f64 };
+        for n in 0..measure.scores.len() {
+            measure.scores[n].2 = passing.iter().map(|item| measure.score(n, item)).collect();
+        }
+        measure
+    }
+
+    /// BM25.
+    fn score(&self, n: usize, item: &Value) -> f64 {
+        let words = words(item);
+        let relative = 0.25 + 0.75 * words.len() as f64 / (self.words / self.documents).max(1.0);
+        let (terms, hits, _) = &self.scores[n];
+        let score = |(term, hits): (&&str, &f64)| {
+            let count = words.iter().filter(|word| *word == term).count() as f64;
+            let rarity = (1.0 + (self.documents - hits + 0.5) / (hits + 0.5)).ln();
+            rarity * count * 2.2 / (count + 1.2 * relative)
+        };
+        terms.iter().zip(hits).map(score).sum()
+    }
+
+    /// The score, or several fused by their ranks.
+    pub fn result(&self, item: &Value) -> f64 {
+        if self.scores.len() == 1 {
+            return self.score(0, item);
+        }
+        let fused = self.scores.iter().enumerate().map(|(n, (_, _, all))| {
+            let mut better: Vec<f64> = all.clone();
+            better.retain(|other| *other > self.score(n, item));
+            better.sort_by(f64::total_cmp);
+            better.dedup();
+            1.0 / (61.0 + better.len() as f64)
+        });
+        fused.sum()
+    }
+}
+
+fn words(item: &Value) -> Vec<&str> {
+    item["s"]
+        .as_str()
+        .map(|text| text.split(' ').filter(|word| !word.is_empty()).collect())
+        .unwrap_or_default()
 }
 
 /// What an aggregate comes to; `None` for undefined.
@@ -334,7 +438,17 @@ impl fmt::Display for Query {
             Select::Aggregate(call, path) => write!(f, "VALUE {call}(c.{path})")?,
             Select::Group(path) => write!(f, "c.{path} AS k, COUNT(1) AS n, MAX(c.b) AS m")?,
         }
-        write!(f, " FROM {}", if self.inner { "(SELECT * FROM c) c" } else { "c" })?;
+        match self.inner {
+            Inner::No => write!(f, " FROM c")?,
+            Inner::All => write!(f, " FROM (SELECT * FROM c) c")?,
+            Inner::Some { order, offset, limit } => {
+                write!(f, " FROM (SELECT * FROM c")?;
+                if let Some((path, descending)) = order {
+                    write!(f, " ORDER BY c.{path}{}", if descending { " DESC" } else { "" })?;
+                }
+                write!(f, " OFFSET {offset} LIMIT {limit}) c")?;
+            }
+        }
         if self.join {
             write!(f, " JOIN t IN c.tags")?;
         }
@@ -347,6 +461,13 @@ impl fmt::Display for Query {
         for (at, (path, descending)) in self.order.iter().enumerate() {
             let (before, after) = (if at == 0 { " ORDER BY" } else { "," }, *descending);
             write!(f, "{before} c.{path}{}", if after { " DESC" } else { "" })?;
+        }
+        let score = |terms: &Vec<&str>| format!("FullTextScore(c.s, '{}')", terms.join("', '"));
+        let scores: Vec<String> = self.rank.iter().map(score).collect();
+        match scores.as_slice() {
+            [] => {}
+            [one] => write!(f, " ORDER BY RANK {one}")?,
+            several => write!(f, " ORDER BY RANK RRF({})", several.join(", "))?,
         }
         match offset {
             (1.., Some(limit)) => write!(f, " OFFSET {} LIMIT {limit}", self.offset),
