@@ -143,6 +143,8 @@ impl From<db::Error> for Failure {
             db::Error::ScriptTime => (S::REQUEST_TIMEOUT, None, None),
             // Clients take a 408 for a write that may have been made, and do not repeat it unasked.
             db::Error::Unknown(_) => (S::REQUEST_TIMEOUT, None, Some(UNAVAILABLE_RETRY_MS)),
+            // This protocol does not say that it repeats a write, so it is never told this.
+            db::Error::Repeated => (S::CONFLICT, None, None),
             db::Error::Contention => (retry_with(), None, Some(CONTENTION_RETRY_MS)),
             db::Error::Throttled { retry_after_ms } => {
                 (S::TOO_MANY_REQUESTS, Some(3200), Some(*retry_after_ms))

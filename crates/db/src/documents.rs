@@ -4,6 +4,7 @@
 //! by the container's [`Layout`], which the front end makes from the container's definition. All else is what it is for every
 //! container: catalog, writer, feed, horizon, purge, request units.
 
+mod memo;
 mod scan;
 mod upkeep;
 
@@ -20,6 +21,8 @@ use crate::items::{Content, Prepared, PreparedBody, Verb};
 use crate::writer::{Mode, Op, Outcome, Transaction};
 use crate::{Container, Db, Error, Reply, Result};
 
+pub(crate) use memo::Found;
+pub use memo::{Memo, Remembered};
 pub use scan::{ChangePosition, Document, DocumentChange, DocumentScan, Route};
 pub(crate) use upkeep::{Upkeep, UpkeepDone};
 
@@ -122,12 +125,14 @@ impl Db {
     }
 
     /// Writes documents, in one round of the writer where they are not too many. Durable when it returns. After the first refusal of
-    /// ordered or atomic writes, the outcome of those that were not tried is [`Error::FailedDependency`].
+    /// ordered or atomic writes, the outcome of those that were not tried is [`Error::FailedDependency`]. With a memo they are made
+    /// once only: from then on the outcome is [`Error::Repeated`].
     pub async fn write_documents(
         &self,
         container: &Container,
         writes: Vec<DocumentWrite>,
         together: Together,
+        memo: Option<Memo>,
     ) -> Reply<Vec<Outcome>> {
         let partition = container.partition();
         let result = async {
@@ -139,10 +144,14 @@ impl Db {
                 Together::Unordered => Mode::Unordered,
             };
             let (reply, outcomes) = oneshot::channel();
-            if partition.submit(Op::Write(Transaction { ops, mode }, reply))?.is_some() {
+            if partition.submit(Op::Write(Transaction { ops, mode, memo }, reply))?.is_some() {
                 return Err(Error::OwnerNotFound);
             }
-            outcomes.await.map_err(|_| Error::OwnerNotFound)
+            let outcomes: Vec<Outcome> = outcomes.await.map_err(|_| Error::OwnerNotFound)?;
+            match outcomes.first() {
+                Some(Outcome { result: Err(Error::Repeated), .. }) => Err(Error::Repeated),
+                _ => Ok(outcomes),
+            }
         }
         .await;
         let mut charge = RequestCharge::default();

@@ -77,6 +77,9 @@ pub enum Error {
     /// Others kept changing what a script was changing. Nothing was written.
     #[error("Conflicting request to resource has been attempted. Retry to avoid conflicts.")]
     Contention,
+    /// A write that its client has sent again was made the first time: there is a memo of it.
+    #[error("The write was made already.")]
+    Repeated,
     /// Over the provisioned request units.
     #[error(
         "Request rate is large. More Request Units may be needed, so no changes were made. Please retry this \

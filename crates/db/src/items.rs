@@ -350,7 +350,7 @@ impl Db {
                     }
                 }
             }
-            let transaction = Transaction { ops, mode: Mode::Atomic };
+            let transaction = Transaction { ops, mode: Mode::Atomic, memo: None };
             let outcomes = self.submit(container, partition, transaction).await?;
             // The writer drops what it has not answered only when the container goes.
             outcomes.await.map_err(|_| Error::OwnerNotFound)
@@ -372,7 +372,8 @@ impl Db {
             pending.push(match prepared {
                 Err(error) => Err(error),
                 Ok((partition, prepared)) => {
-                    let transaction = Transaction { ops: vec![prepared], mode: Mode::Atomic };
+                    let transaction =
+                        Transaction { ops: vec![prepared], mode: Mode::Atomic, memo: None };
                     let submitted = self.submit(container, partition, transaction).await;
                     submitted.map(|answer| (partition, answer))
                 }

@@ -23,6 +23,7 @@
 //! index    container partition 01 key ordinal   the items of a partition key, in order
 //!          container partition 02 n key values  -> ordinal        unique keys
 //!          container partition 03 path value ordinal              index terms: paths, shapes, composites
+//!          container partition 04 name          -> a memo         what a client's last write came to
 //! ```
 
 use bytes::Bytes;
@@ -74,11 +75,13 @@ pub(crate) enum Key<'a> {
     Member { partition: PartitionId, key: &'a [u8], ordinal: u64 },
     Unique { partition: PartitionId, suffix: &'a [u8] },
     Term { partition: PartitionId, term: &'a [u8], ordinal: u64 },
+    Memo { partition: PartitionId, name: &'a [u8; 16] },
 }
 
 const MEMBER: u8 = 1;
 const UNIQUE: u8 = 2;
 const TERM: u8 = 3;
+const MEMO: u8 = 4;
 
 impl Key<'_> {
     /// The family the key lives in.
@@ -100,7 +103,9 @@ impl Key<'_> {
             Self::Item { .. } => Family::Item,
             Self::Feed { .. } | Self::Version { .. } => Family::Feed,
             Self::Expiry { .. } => Family::Expiry,
-            Self::Member { .. } | Self::Unique { .. } | Self::Term { .. } => Family::Index,
+            Self::Member { .. } | Self::Unique { .. } | Self::Term { .. } | Self::Memo { .. } => {
+                Family::Index
+            }
         }
     }
 
@@ -138,6 +143,9 @@ impl Key<'_> {
             }
             Self::Term { partition, term, ordinal } => {
                 in_partition(partition, term.len() + 9).u8(TERM).rest(term).u64(ordinal).take()
+            }
+            Self::Memo { partition, name } => {
+                in_partition(partition, 17).u8(MEMO).rest(name).take()
             }
         }
     }
@@ -195,6 +203,11 @@ pub(crate) fn container_range(container: u32) -> std::ops::Range<Bytes> {
 /// The members of a partition key (or of all keys that begin with `key`).
 pub(crate) fn member_range(partition: PartitionId, key: &[u8]) -> std::ops::Range<Bytes> {
     prefix_range(in_partition(partition, key.len() + 1).u8(MEMBER).rest(key).take())
+}
+
+/// All memos of a partition.
+pub(crate) fn memo_range(partition: PartitionId) -> std::ops::Range<Bytes> {
+    prefix_range(in_partition(partition, 1).u8(MEMO).take())
 }
 
 /// The index terms that begin with `term`.

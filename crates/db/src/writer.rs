@@ -24,7 +24,7 @@ use tokio::task::{JoinError, JoinHandle};
 use crate::charge::{self, RequestCharge};
 use crate::container::Runtime;
 use crate::delete_key::{KeyDeletion, KeyDeletionDone};
-use crate::documents::{Edited, Upkeep, UpkeepDone};
+use crate::documents::{Edited, Found, Memo, Remembered, Upkeep, UpkeepDone};
 use crate::history::Change;
 use crate::items::{Content, Item, Prepared, PreparedBody, PreparedPatch, Verb, Written};
 use crate::keys::{Key, ordinal_of};
@@ -71,6 +71,8 @@ pub(crate) enum Op {
 pub(crate) struct Transaction {
     pub ops: Vec<Prepared>,
     pub mode: Mode,
+    /// What to remember of it.
+    pub memo: Option<Memo>,
 }
 
 /// How the writes of a transaction hang together.
@@ -696,6 +698,8 @@ pub(crate) struct Round<'w> {
     names: HashMap<Bytes, Option<Stored>>,
     /// The same for unique key entries.
     uniques: HashMap<Vec<u8>, Option<u64>>,
+    /// What this round remembers of writes, by whose they are.
+    pub memos: HashMap<[u8; 16], Remembered>,
     /// What names and unique key entries were before, since the transaction began.
     undo: Vec<Undo>,
     /// Which write of its change comes next.
@@ -793,6 +797,7 @@ impl<'w> Round<'w> {
             charge: RequestCharge::default(),
             names: HashMap::new(),
             uniques: HashMap::new(),
+            memos: HashMap::new(),
             undo: Vec::new(),
             seq: 0,
             alone: false,
@@ -814,8 +819,10 @@ impl<'w> Round<'w> {
             Content::Body(body) => Some(&body.unique),
             _ => None,
         });
-        let uniques =
-            bodies.flatten().map(|suffix| Key::Unique { partition, suffix }.encode()).collect();
+        let uniques = bodies.flatten().map(|suffix| Key::Unique { partition, suffix }.encode());
+        let memos = writes.iter().filter_map(|(transaction, _)| transaction.memo.as_ref());
+        let memos = memos.map(|memo| Key::Memo { partition, name: &memo.name }.encode());
+        let uniques = uniques.chain(memos).collect();
         if self.snapshot.read(Family::Item, items).await.is_ok() {
             drop(self.snapshot.read(Family::Index, uniques).await);
         }
@@ -839,9 +846,27 @@ impl<'w> Round<'w> {
         next
     }
 
-    /// Makes a transaction's writes, as its mode says.
+    /// Makes a transaction's writes, unless they were made already, and remembers what they came to if that is wanted.
     async fn transact(&mut self, transaction: &Transaction) -> Vec<Outcome> {
-        let Transaction { ops, mode } = transaction;
+        let Some(memo) = &transaction.memo else { return self.make(transaction).await };
+        let refused = match self.find_memo(memo).await {
+            Ok(Found::Repeated) => Error::Repeated,
+            Ok(found) => {
+                let written = self.batch.writes.len();
+                let outcomes = self.make(transaction).await;
+                if self.batch.writes.len() > written {
+                    self.make_memo(memo, &outcomes, found == Found::New).await;
+                }
+                return outcomes;
+            }
+            Err(error) => error,
+        };
+        transaction.ops.iter().map(|_| Outcome::refused(refused.clone())).collect()
+    }
+
+    /// Makes a transaction's writes, as its mode says.
+    async fn make(&mut self, transaction: &Transaction) -> Vec<Outcome> {
+        let Transaction { ops, mode, .. } = transaction;
         if *mode == Mode::Atomic {
             return self.transact_all(ops).await;
         }

@@ -19,6 +19,7 @@ use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 use bytes::Bytes;
 use db::traffic::Outcome;
 use db::{Container, Db, RequestCharge};
+use md5::{Digest as _, Md5};
 
 use crate::FrontEnd;
 use crate::auth::Access;
@@ -34,6 +35,7 @@ pub(crate) use aggregate::Running;
 pub(crate) use changes::{Stream, Watched};
 pub(crate) use indexes::resume;
 pub(crate) use reading::{Bill, Search};
+pub(crate) use write::Tally;
 
 /// A command in the making.
 pub(crate) struct Call<'a> {
@@ -51,6 +53,10 @@ pub(crate) struct Call<'a> {
     pub bills: Vec<Bill>,
     /// The transaction that it belongs to, taken out of its session meanwhile.
     pub transaction: Option<Transaction>,
+    /// Of a write that its driver may send again: whose it is, and which.
+    pub retry: Option<([u8; 16], i64)>,
+    /// Of one that was sent again: the first statement that was not made, and what those before it came to.
+    pub made: Option<(usize, Tally)>,
 }
 
 /// What a command needs from its client.
@@ -148,6 +154,8 @@ impl<'a> Call<'a> {
             charge: RequestCharge::default(),
             bills: Vec::new(),
             transaction: None,
+            retry: None,
+            made: None,
         })
     }
 
@@ -184,10 +192,15 @@ impl<'a> Call<'a> {
         {
             return Ok(reply);
         }
-        let made = match transactions::number(self)? {
+        self.retry =
+            retried.as_ref().map(|(session, number)| (Md5::digest(session).into(), *number));
+        let mut made = match transactions::number(self)? {
             Some(number) => transactions::run(self, number).await,
             None => self.dispatch().await,
         };
+        if made.as_ref().is_err_and(Refusal::is_repeated) {
+            made = self.again().await;
+        }
         let mut reply = match made {
             Ok(reply) => reply,
             // What was asked of the write concern is told of a write that has failed, too.
@@ -203,6 +216,24 @@ impl<'a> Call<'a> {
             self.front_end.sessions.remember(&session, number, &reply, now);
         }
         Ok(reply)
+    }
+
+    /// What became of a write that was made before this server began, or by another; what is left of it is made now.
+    async fn again(&mut self) -> Result<RawDocumentBuf> {
+        let container = self.find_container(self.collection_name()?)?;
+        let (Some(container), Some((name, number))) = (container, self.retry) else {
+            return Err(db::Error::Repeated.into());
+        };
+        let memo = self.db().memo(&container, &name).await?;
+        let Some(memo) = memo.filter(|memo| memo.number == number) else {
+            return Err(db::Error::Repeated.into());
+        };
+        let told = RawDocument::from_bytes(&memo.text)?;
+        if let Ok(reply) = told.get_document("reply") {
+            return Ok(reply.to_owned());
+        }
+        self.made = Some((memo.next as usize, Tally::recall(told)?));
+        self.dispatch().await
     }
 
     /// The table.

@@ -169,6 +169,16 @@ impl std::fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
+/// TransactionTooOld: of a write that was made already, or that was followed by another.
+const REPEATED: i32 = 225;
+
+impl Refusal {
+    /// Whether it is a write that was made already.
+    pub fn is_repeated(&self) -> bool {
+        self.code == REPEATED
+    }
+}
+
 impl From<Failure> for Refusal {
     fn from(failure: Failure) -> Self {
         Self::new(failure.code, failure.message)
@@ -216,6 +226,7 @@ impl From<db::Error> for Refusal {
             E::Script { .. } => Self::new(2, text),
             // Without a label: a driver must not repeat what may have been made.
             E::ScriptTime | E::Unknown(_) => Self::new(50, text),
+            E::Repeated => Self::new(REPEATED, text),
             // Nothing was changed, so whoever asked may ask again.
             E::Contention => Self::new(112, text).labelled(RETRYABLE),
             E::Unavailable(_) => Self::new(189, text).labelled(RETRYABLE),

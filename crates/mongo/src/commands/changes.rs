@@ -257,7 +257,7 @@ async fn with_log(db: &Db, container: Owner) -> Result<Owner> {
     };
     let container = db.replace_collection(&container.database_id, container.id(), edit).await?;
     // A round of the writer that had begun before ends before this one.
-    db.write_documents(&container, Vec::new(), Together::Ordered).await.result?;
+    db.write_documents(&container, Vec::new(), Together::Ordered, None).await.result?;
     Ok(container)
 }
 

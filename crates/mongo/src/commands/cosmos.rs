@@ -110,6 +110,8 @@ async fn create_collection(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
                 charge: call.charge,
                 bills: Vec::new(),
                 transaction: None,
+                retry: None,
+                made: None,
             };
             indexes::create(&mut inner).await?;
         }

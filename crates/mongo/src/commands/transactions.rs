@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bson::RawDocumentBuf;
 use bytes::Bytes;
-use db::documents::{Action, DocumentWrite, Edit, Edited, Route, Together};
+use db::documents::{Action, DocumentWrite, Edit, Edited, Memo, Route, Together};
 use db::{Container, Outcome, Reply, Written};
 use model::clock::Timestamp;
 
@@ -122,7 +122,7 @@ async fn commit(call: &mut Call<'_>, open: &mut Transaction) -> Result<()> {
     if writes.is_empty() {
         return Ok(());
     }
-    let reply = call.db().write_documents(&container, writes, Together::Atomic).await;
+    let reply = call.db().write_documents(&container, writes, Together::Atomic, None).await;
     call.charge += reply.charge;
     for outcome in reply.result? {
         match outcome.result {
@@ -174,15 +174,26 @@ impl Call<'_> {
         Ok(matches.within(open.changes.clone()))
     }
 
+    /// The memo of a write that makes these statements of the command, if its driver may send it again. `text` gives what tells, from the
+    /// outcomes, what to remember.
+    pub fn memo<T>(&self, (first, next): (usize, usize), text: impl FnOnce() -> T) -> Option<Memo>
+    where
+        T: Fn(&[Outcome]) -> Vec<u8> + Send + Sync + 'static,
+    {
+        let (name, number) = self.retry.filter(|_| self.transaction.is_none())?;
+        Some(Memo { name, number, steps: (first as u32, next as u32), text: Arc::new(text()) })
+    }
+
     /// Writes documents: at once, or as part of the transaction.
     pub async fn write(
         &mut self,
         container: &Arc<Container>,
         writes: Vec<DocumentWrite>,
         together: Together,
+        memo: Option<Memo>,
     ) -> Reply<Vec<Outcome>> {
         match self.transaction.is_some() {
-            false => self.db().write_documents(container, writes, together).await,
+            false => self.db().write_documents(container, writes, together, memo).await,
             true => {
                 let result = self.write_later(container, writes, together).await;
                 Reply {

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use db::documents::{Action, DocumentWrite, Together};
 use db::{Container, Outcome};
 
-use self::edits::{Change, Done, Statement};
+use self::edits::{Change, Done, Statement, StatementEdit};
 use super::reading::{self, Matches, Order};
 use super::server::BATCH_MAX;
 use super::{Call, collections};
@@ -40,8 +40,8 @@ const UNKNOWN_FIELD: i32 = 40415;
 const TRIES: usize = 100;
 
 /// What a command's statements came to.
-#[derive(Default)]
-struct Tally {
+#[derive(Clone, Default)]
+pub(crate) struct Tally {
     matched: i64,
     modified: i64,
     upserted: RawArrayBuf,
@@ -77,6 +77,38 @@ impl Tally {
         Ok(reply)
     }
 
+    /// What a driver that sends the command again is told by.
+    fn remember(&self) -> Vec<u8> {
+        let mut errors = RawArrayBuf::new();
+        self.errors.iter().for_each(|(index, why)| errors.push(why.to_write_error(*index)));
+        let (matched, modified, upserted) = (self.matched, self.modified, self.upserted.clone());
+        rawdoc! {"matched": matched, "modified": modified, "upserted": upserted, "errors": errors}
+            .into_bytes()
+    }
+
+    /// The same again.
+    pub(crate) fn recall(told: &RawDocument) -> Result<Self> {
+        let upserted = told.get_array("upserted")?;
+        let mut errors = Vec::new();
+        for error in told.get_array("errors")? {
+            let error = error?.as_document().ok_or_else(|| missing("errors"))?;
+            let why = Refusal::new(error.get_i32("code")?, error.get_str("errmsg")?);
+            errors.push((error.get_i32("index")? as usize, why));
+        }
+        Ok(Self {
+            matched: told.get_i64("matched")?,
+            modified: told.get_i64("modified")?,
+            upserts: upserted.into_iter().count(),
+            upserted: upserted.to_owned(),
+            errors,
+        })
+    }
+
+    /// Whether no statement comes after these.
+    fn ends(&self, ordered: bool) -> bool {
+        ordered && !self.errors.is_empty()
+    }
+
     fn upserted(&mut self, index: usize, id: Bson) -> Result<()> {
         self.upserts += 1;
         self.upserted.push(rawdoc! {"index": index as i32, "_id": bson::RawBson::try_from(id)?});
@@ -92,11 +124,13 @@ pub async fn insert(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
     let container = collections::ensure(call, collection).await?;
     let checked = !call.fields().flag("bypassDocumentValidation")?;
     let together = if ordered { Together::Ordered } else { Together::Unordered };
-    let mut tally = Tally::default();
+    let (first, mut tally) = call.made.take().unwrap_or_default();
     let mut round: Vec<(usize, DocumentWrite)> = Vec::new();
     let mut bytes = 0;
-    let mut documents = documents.into_iter().enumerate().peekable();
-    while let Some((index, body)) = documents.next() {
+    let mut documents = documents.into_iter().enumerate().skip(first).peekable();
+    while !tally.ends(ordered)
+        && let Some((index, body)) = documents.next()
+    {
         bytes += body.len();
         match prepare_insert(&container, body, checked) {
             Ok(write) => round.push((index, write)),
@@ -107,7 +141,7 @@ pub async fn insert(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
                         call,
                         &container,
                         std::mem::take(&mut round),
-                        together,
+                        (together, index),
                         &mut tally,
                     )
                     .await?;
@@ -117,12 +151,9 @@ pub async fn insert(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
         }
         let full = round.len() >= ROUND_ITEMS || bytes >= ROUND_BYTES || documents.peek().is_none();
         if full && (!ordered || tally.errors.is_empty()) {
-            insert_round(call, &container, std::mem::take(&mut round), together, &mut tally)
-                .await?;
+            let how = (together, index + 1);
+            insert_round(call, &container, std::mem::take(&mut round), how, &mut tally).await?;
             bytes = 0;
-        }
-        if ordered && !tally.errors.is_empty() {
-            break;
         }
     }
     tally.errors.sort_by_key(|(index, _)| *index);
@@ -132,34 +163,52 @@ pub async fn insert(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
     tally.reply(false)
 }
 
+/// Inserts documents, with which all before `next` are done.
 async fn insert_round(
     call: &mut Call<'_>,
     container: &Arc<Container>,
     round: Vec<(usize, DocumentWrite)>,
-    together: Together,
+    (together, next): (Together, usize),
     tally: &mut Tally,
 ) -> Result<()> {
     if round.is_empty() {
         return Ok(());
     }
-    let bodies: Vec<(usize, Bytes)> = round
+    let bodies: Arc<[(usize, Bytes)]> = round
         .iter()
         .map(|(index, write)| match &write.action {
             Action::Insert(body) => (*index, body.clone()),
             Action::Edit(_) => (*index, Bytes::new()),
         })
         .collect();
-    let writes = round.into_iter().map(|(_, write)| write).collect();
-    let reply = call.write(container, writes, together).await;
+    let writes: Vec<_> = round.into_iter().map(|(_, write)| write).collect();
+    let memo = call.memo((bodies[0].0, next), || {
+        let (bodies, tally, container) = (bodies.clone(), tally.clone(), container.clone());
+        move |outcomes: &[Outcome]| {
+            let mut tally = tally.clone();
+            count_inserts(&bodies, outcomes, &container, &mut tally);
+            tally.remember()
+        }
+    });
+    let reply = call.write(container, writes, together, memo).await;
     call.charge += reply.charge;
-    for ((index, body), Outcome { result, .. }) in bodies.into_iter().zip(reply.result?) {
+    count_inserts(&bodies, &reply.result?, container, tally);
+    Ok(())
+}
+
+fn count_inserts(
+    bodies: &[(usize, Bytes)],
+    outcomes: &[Outcome],
+    container: &Container,
+    tally: &mut Tally,
+) {
+    for ((index, body), Outcome { result, .. }) in bodies.iter().zip(outcomes) {
         match result {
             Ok(_) => tally.matched += 1,
             Err(db::Error::FailedDependency) => {}
-            Err(error) => tally.errors.push((index, refusal_of(error, container, &body))),
+            Err(error) => tally.errors.push((*index, refusal_of(error.clone(), container, body))),
         }
     }
-    Ok(())
 }
 
 fn prepare_insert(container: &Container, body: Bytes, checked: bool) -> Result<DocumentWrite> {
@@ -445,7 +494,7 @@ async fn run_statements(
     statements: Vec<Result<Statement>>,
     ordered: bool,
 ) -> Result<Tally> {
-    let mut tally = Tally::default();
+    let (first, mut tally) = call.made.take().unwrap_or_default();
     let Some(container) = container else {
         // Nothing is there: nothing matches. What cannot be read is still refused.
         for (index, statement) in statements.into_iter().enumerate() {
@@ -458,23 +507,22 @@ async fn run_statements(
         }
         return Ok(tally);
     };
-    let mut statements = statements.into_iter().enumerate().peekable();
-    while let Some((index, statement)) = statements.next() {
+    let mut statements = statements.into_iter().enumerate().skip(first).peekable();
+    while !tally.ends(ordered)
+        && let Some((index, statement)) = statements.next()
+    {
         let statement = match statement {
             Ok(statement) => statement,
             Err(refusal) => {
                 tally.errors.push((index, refusal));
-                if ordered {
-                    break;
-                }
                 continue;
             }
         };
         if statement.point(&container).is_none() {
-            if let Err(refusal) =
-                one_statement(call, &container, index, &statement, &mut tally).await
-            {
-                tally.errors.push((index, refusal));
+            match one_statement(call, &container, index, &statement, &mut tally).await {
+                Ok(()) => {}
+                Err(refusal) if refusal.is_repeated() => return Err(refusal),
+                Err(refusal) => tally.errors.push((index, refusal)),
             }
         } else {
             let mut together = vec![(index, statement)];
@@ -487,9 +535,6 @@ async fn run_statements(
                 }
             }
             point_statements(call, &container, &together, ordered, &mut tally).await?;
-        }
-        if ordered && !tally.errors.is_empty() {
-            break;
         }
     }
     Ok(tally)
@@ -505,23 +550,42 @@ async fn point_statements(
 ) -> Result<()> {
     let mut edits = Vec::with_capacity(statements.len());
     let mut writes = Vec::with_capacity(statements.len());
-    for (_, statement) in statements {
+    for (index, statement) in statements {
         let name: Bytes = statement.point(container).unwrap_or_default().into();
         let edit = statement.edit(container, ObjectId::new());
         writes.push(DocumentWrite { name, action: Action::Edit(edit.clone()) });
-        edits.push(edit);
+        edits.push((*index, edit));
     }
-    let together = if ordered { Together::Ordered } else { Together::Unordered };
-    let reply = call.write(container, writes, together).await;
-    call.charge += reply.charge;
-    for (((index, _), edit), outcome) in statements.iter().zip(edits).zip(reply.result?) {
-        match outcome.result {
-            Ok(_) => count(edit.done(), *index, tally)?,
-            Err(db::Error::FailedDependency) => {}
-            Err(error) => tally.errors.push((*index, edit.refusal(error, container))),
+    let edits: Arc<[_]> = edits.into();
+    let memo = call.memo((edits[0].0, edits[edits.len() - 1].0 + 1), || {
+        let (edits, tally, container) = (edits.clone(), tally.clone(), container.clone());
+        move |outcomes: &[Outcome]| {
+            let mut tally = tally.clone();
+            count_edits(&edits, outcomes, &container, &mut tally);
+            tally.remember()
         }
-    }
+    });
+    let together = if ordered { Together::Ordered } else { Together::Unordered };
+    let reply = call.write(container, writes, together, memo).await;
+    call.charge += reply.charge;
+    count_edits(&edits, &reply.result?, container, tally);
     Ok(())
+}
+
+fn count_edits(
+    edits: &[(usize, Arc<StatementEdit>)],
+    outcomes: &[Outcome],
+    container: &Container,
+    tally: &mut Tally,
+) {
+    for ((index, edit), outcome) in edits.iter().zip(outcomes) {
+        let refused = match &outcome.result {
+            Ok(_) => count(edit.done(), *index, tally).err(),
+            Err(db::Error::FailedDependency) => None,
+            Err(error) => Some(edit.refusal(error.clone(), container)),
+        };
+        tally.errors.extend(refused.map(|why| (*index, why)));
+    }
 }
 
 fn count(done: Done, index: usize, tally: &mut Tally) -> Result<()> {
@@ -561,7 +625,7 @@ async fn one_statement(
                 .zip(&edits)
                 .map(|(name, edit)| DocumentWrite { name, action: Action::Edit(edit.clone()) })
                 .collect();
-            let reply = call.write(container, writes, Together::Ordered).await;
+            let reply = call.write(container, writes, Together::Ordered, None).await;
             call.charge += reply.charge;
             for (edit, outcome) in edits.iter().zip(reply.result?) {
                 match outcome.result {
@@ -579,15 +643,26 @@ async fn one_statement(
             return Ok(());
         }
     }
-    let done = change_one(call, container, statement).await?;
+    let so_far = tally.clone();
+    let told = move |done: Done| {
+        let mut tally = so_far.clone();
+        // What cannot be told is not remembered.
+        count(done, index, &mut tally).map(|()| tally.remember()).unwrap_or_default()
+    };
+    let done = change_one(call, container, statement, Some((index, Arc::new(told)))).await?;
     count(done, index, tally)
 }
 
-/// Changes the first document that matches, or inserts one.
+/// What is to be remembered of a change.
+type Told = Arc<dyn Fn(Done) -> Vec<u8> + Send + Sync>;
+
+/// Changes the first document that matches, or inserts one. `told`: which statement of a command that may be sent again it is, and what of it
+/// is remembered.
 async fn change_one(
     call: &mut Call<'_>,
     container: &Arc<Container>,
     statement: &Statement,
+    told: Option<(usize, Told)>,
 ) -> Result<Done> {
     for _ in 0..TRIES {
         let found = first_match(call, container, statement).await?;
@@ -603,7 +678,11 @@ async fn change_one(
         };
         let action = Action::Edit(edit.clone());
         let write = vec![DocumentWrite { name, action }];
-        let reply = call.write(container, write, Together::Atomic).await;
+        let memo = told.clone().and_then(|(index, told)| {
+            let edit = edit.clone();
+            call.memo((index, index + 1), || move |_: &[Outcome]| told(edit.done()))
+        });
+        let reply = call.write(container, write, Together::Atomic, memo).await;
         call.charge += reply.charge;
         let mut outcomes = reply.result?;
         let outcome = outcomes.pop().ok_or_else(|| Refusal::new(1, "the writer gave no answer"))?;
@@ -731,25 +810,35 @@ pub async fn find_and_modify(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
         change,
         checked: !fields.flag("bypassDocumentValidation")?,
     };
-    let done = change_one(call, &container, &statement).await?;
-    let mut last = rawdoc! {"n": i32::from(done.matched || done.upserted.is_some())};
-    if !remove {
-        last.append(bson::cstr!("updatedExisting"), done.matched);
-    }
-    if let Some(id) = done.upserted.clone() {
-        last.append(bson::cstr!("upserted"), bson::RawBson::try_from(id)?);
-    }
-    let value = if new { done.after } else { done.before };
-    let value = match (value, projection) {
-        (None, _) => bson::RawBson::Null,
-        (Some(body), None) => bson::RawBson::Document(document(&body)?.to_owned()),
-        (Some(body), Some(projection)) => {
-            let body = document(&body)?;
-            let position = statement.filter.matches_at(body)?.1;
-            bson::RawBson::Document(projection.apply(body, position)?)
+    let filter = statement.filter.clone();
+    let reply = move |done: Done| -> Result<RawDocumentBuf> {
+        let mut last = rawdoc! {"n": i32::from(done.matched || done.upserted.is_some())};
+        if !remove {
+            last.append(bson::cstr!("updatedExisting"), done.matched);
         }
+        if let Some(id) = done.upserted.clone() {
+            last.append(bson::cstr!("upserted"), bson::RawBson::try_from(id)?);
+        }
+        let value = if new { done.after } else { done.before };
+        let value = match (value, &projection) {
+            (None, _) => bson::RawBson::Null,
+            (Some(body), None) => bson::RawBson::Document(document(&body)?.to_owned()),
+            (Some(body), Some(projection)) => {
+                let body = document(&body)?;
+                let position = filter.matches_at(body)?.1;
+                bson::RawBson::Document(projection.apply(body, position)?)
+            }
+        };
+        Ok(rawdoc! {"lastErrorObject": last, "value": value, "ok": 1.0})
     };
-    Ok(rawdoc! {"lastErrorObject": last, "value": value, "ok": 1.0})
+    let reply = Arc::new(reply);
+    let told = reply.clone();
+    let told = move |done: Done| {
+        let reply = told(done);
+        reply.map(|reply| rawdoc! {"reply": reply}.into_bytes()).unwrap_or_default()
+    };
+    let done = change_one(call, &container, &statement, Some((0, Arc::new(told)))).await?;
+    reply(done)
 }
 
 fn check_count(count: usize) -> Result<()> {
@@ -807,7 +896,8 @@ async fn insert_rows(
         round.push((index, prepare_insert(container, row, true)?));
         if round.len() == ROUND_ITEMS || index + 1 == count {
             let round = std::mem::take(&mut round);
-            insert_round(call, container, round, Together::Ordered, &mut tally).await?;
+            insert_round(call, container, round, (Together::Ordered, index + 1), &mut tally)
+                .await?;
         }
     }
     match tally.errors.pop() {
@@ -879,12 +969,12 @@ async fn merge(
     let insert_only = matches!(matched, Matched::Pipeline { .. }) && upsert;
     let first =
         statement(Change::Update { update: Arc::new(update), upsert: upsert && !insert_only });
-    let mut done = change_one(call, container, &first).await?;
+    let mut done = change_one(call, container, &first, None).await?;
     if insert_only && !done.matched {
         // What is inserted is the result itself, not what the pipeline would make of nothing.
         let update = Update::parse(RawBsonRef::Document(row), &[], &vars)?;
         let insert = statement(Change::Update { update: Arc::new(update), upsert: true });
-        done = change_one(call, container, &insert).await?;
+        done = change_one(call, container, &insert, None).await?;
     }
     if done.matched && matches!(matched, Matched::Fail) {
         let pattern = on.iter().map(|path| (path.clone(), Bson::Int32(1))).collect();
