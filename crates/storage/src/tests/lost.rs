@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::{Notify, watch};
 
@@ -32,7 +32,8 @@ enum Traffic {
 
 /// The network between us and the store.
 struct Network {
-    socket: String,
+    /// Host and port, or the folder of the socket.
+    store: String,
     traffic: watch::Sender<Traffic>,
     /// The next commit of [`LOST`] is lost in this way, and if it says so all that comes after it is refused.
     losing: Mutex<Option<(Lost, bool)>>,
@@ -54,11 +55,11 @@ impl Network {
     /// A way to the database at `url`, and its address by this way.
     async fn to(url: &str) -> (Arc<Self>, String) {
         let (place, name) = url.rsplit_once('/').unwrap();
-        let folder = place.rsplit_once('@').unwrap().1.replace("%2F", "/");
+        let store = place.rsplit_once('@').unwrap().1.replace("%2F", "/");
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let by = format!("postgres://postgres@{}/{name}", listener.local_addr().unwrap());
         let network = Arc::new(Self {
-            socket: format!("{folder}/.s.PGSQL.5432"),
+            store,
             traffic: watch::channel(Traffic::Flows).0,
             losing: Mutex::default(),
             standing: Notify::new(),
@@ -73,8 +74,23 @@ impl Network {
     }
 
     /// Carries what is said until one side ends or the network does.
-    async fn carry(self: Arc<Self>, mut client: TcpStream) {
-        let Ok(mut store) = UnixStream::connect(&self.socket).await else { return };
+    async fn carry(self: Arc<Self>, client: TcpStream) {
+        match self.store.starts_with('/') {
+            true => {
+                let socket = format!("{}/.s.PGSQL.5432", self.store);
+                self.carry_to(UnixStream::connect(socket).await.unwrap(), client).await;
+            }
+            false => {
+                self.carry_to(TcpStream::connect(&self.store).await.unwrap(), client).await;
+            }
+        }
+    }
+
+    async fn carry_to(
+        &self,
+        mut store: impl AsyncRead + AsyncWrite + Unpin,
+        mut client: TcpStream,
+    ) {
         let mut traffic = self.traffic.subscribe();
         let (mut asked, mut answered) = (vec![0; 1 << 16], vec![0; 1 << 16]);
         let mut losing_answer = None;
