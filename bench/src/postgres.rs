@@ -216,7 +216,7 @@ fn insert(options: &Options, node: &Node, batches: &[Batch], per_commit: f64) ->
     let url = node.database("floor")?;
     runtime()?.block_on(async {
         // The tables are the server's own.
-        Postgres::open(&url, db::BUCKETS, Default::default()).await?.close().await?;
+        Postgres::open(&[&url], db::BUCKETS, Default::default()).await?.close().await?;
         let client = node.connect("floor").await?;
         for rows in &transactions {
             let (bucket, key, value) = &rows[0].head;

@@ -33,6 +33,11 @@ batch of 10            as ten inserts                                    50     
 query by id            2.3 and a little, more than a point read          2.3      3.5
 query nothing          2.3                                               2.3      2.5
 query 100 of 1 KB      far less than a hundred reads                     4        20
+query first 10         a tenth of what all cost, and the start         2.3      4
+query scanned          by what is read, though nothing comes of it       4        20
+query sorted           as the same items unsorted, or a little more      4        25
+query joined           as the items that it is made of                   4        25
+sum 100                as reading them                                   4        20
 count 100              less than reading them                            2.3      5
 list 100 of 1 KB       as a query of them                                4        20
 feed 100 of 1 KB       less than a query of them                         2        7
@@ -122,6 +127,13 @@ fn charge_of(operation: &str) -> f64 {
         }
         ["query", "by", "id"] => (200, query("SELECT * FROM c WHERE c.id = '7'")),
         ["query", "nothing"] => (200, query("SELECT * FROM c WHERE c.id = 'nobody'")),
+        ["query", "first", _] => (200, query("SELECT TOP 10 * FROM c")),
+        ["query", "scanned"] => (200, query("SELECT * FROM c WHERE LENGTH(c.text) < 0")),
+        ["query", "sorted"] => (200, query("SELECT * FROM c ORDER BY c.n DESC")),
+        ["query", "joined"] => {
+            (200, query("SELECT t FROM c JOIN t IN (SELECT VALUE [c.id, c.n, c.pk])"))
+        }
+        ["sum", ..] => (200, query("SELECT VALUE SUM(c.n) FROM c")),
         ["query", ..] => (200, query("SELECT * FROM c")),
         ["count", ..] => (200, query("SELECT VALUE COUNT(1) FROM c")),
         ["list", ..] => {
@@ -154,6 +166,65 @@ fn item(id: &str, kilobytes: usize) -> Value {
     let taken = item.to_string().len() + SYSTEM_BYTES;
     item["text"] = "x".repeat(kilobytes * 1024 - taken).into();
     item
+}
+
+/// The more of the items a query must read, the more it costs, whatever comes of it.
+#[test]
+fn charges_of_queries_grow_with_their_work() {
+    let operations = [
+        "query nothing",
+        "query by id",
+        "query first 10",
+        "count 100",
+        "query scanned",
+        "query 100 of 1 KB",
+    ];
+    let charges: Vec<f64> = operations.iter().map(|operation| charge_of(operation)).collect();
+    let [nothing, by_id, first, count, scanned, all] = charges[..] else { panic!("six") };
+    assert!(nothing < by_id && by_id < first && first < scanned, "{charges:?}");
+    assert!(count < scanned && scanned <= all, "{charges:?}");
+}
+
+/// What was read and what came of it is told to whoever asks.
+#[test]
+fn query_metrics_say_what_was_read() {
+    let server = Server::new();
+    server.create("dbs", &json!({"id": "d"}));
+    let key = json!({"paths": ["/pk"], "version": 2});
+    server.create("dbs/d/colls", &json!({"id": "c", "partitionKey": key}));
+    (0..20).for_each(|n| drop(server.create(DOCS, &item(&n.to_string(), 1))));
+    let metrics = |text: &str, asked: &str| {
+        let headers = [
+            PK,
+            ("x-ms-documentdb-isquery", "true"),
+            ("x-ms-documentdb-populatequerymetrics", asked),
+        ];
+        let sent = server.send(("POST", DOCS), &headers, &json!({"query": text}), None);
+        assert_eq!(sent.status, 200, "{}", sent.body);
+        sent.header("x-ms-documentdb-query-metrics").to_owned()
+    };
+    let number = |metrics: &str, name: &str| -> f64 {
+        let mut parts = metrics.split(';').filter_map(|part| part.split_once('='));
+        parts.find(|(known, _)| *known == name).unwrap().1.parse().unwrap()
+    };
+    let names = ["retrievedDocumentCount", "outputDocumentCount", "indexUtilizationRatio"];
+    for (text, expected) in [
+        ("SELECT * FROM c", [20.0, 20.0, 1.0]),
+        ("SELECT VALUE c.id FROM c WHERE c.id = '7'", [1.0, 1.0, 1.0]),
+        ("SELECT * FROM c WHERE RIGHT(c.id, 1) = '7'", [20.0, 2.0, 0.1]),
+        ("SELECT VALUE COUNT(1) FROM c", [0.0, 1.0, 1.0]),
+    ] {
+        let metrics = metrics(text, "True");
+        assert_eq!(names.map(|name| number(&metrics, name)), expected, "{text}: {metrics}");
+        assert!(
+            number(&metrics, "totalExecutionTimeInMs") >= number(&metrics, "VMExecutionTimeInMs")
+        );
+        let (read, given) =
+            (number(&metrics, "retrievedDocumentSize"), number(&metrics, "outputDocumentSize"));
+        assert!(expected[0] == 0.0 || read >= 1_000.0 * expected[0], "{text}: {metrics}");
+        assert!(given > 0.0 && given <= read.max(2.0), "{text}: {metrics}");
+    }
+    assert_eq!(metrics("SELECT * FROM c", "False"), "");
 }
 
 #[test]

@@ -8,14 +8,14 @@ const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
 const MONTHS: [&str; 12] =
     ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
-/// Reads a date, whatever the case of its letters. The name of the day is not compared with the date.
+/// Reads a date, whatever the case of its letters; Go's clients write UTC for GMT. The name of the day is not compared with the date.
 pub(crate) fn parse(text: &str) -> Option<Timestamp> {
     let text: &[u8; 29] = text.as_bytes().try_into().ok()?;
     // Each part has its place: this is read with every request.
     let fixed = text[3..5] == *b", "
         && [text[7], text[11], text[16], text[25]] == *b"    "
         && [text[19], text[22]] == *b"::"
-        && text[26..].eq_ignore_ascii_case(b"GMT");
+        && (text[26..].eq_ignore_ascii_case(b"GMT") || text[26..].eq_ignore_ascii_case(b"UTC"));
     let month =
         1 + MONTHS.iter().position(|name| name.as_bytes().eq_ignore_ascii_case(&text[8..11]))?
             as u64;
@@ -83,6 +83,7 @@ mod tests {
         ] {
             assert_eq!(parse(text), Some(Timestamp(secs)), "{text}");
             assert_eq!(parse(&text.to_lowercase()), Some(Timestamp(secs)), "{text}");
+            assert_eq!(parse(&text.replace("GMT", "UTC")), Some(Timestamp(secs)), "{text}");
             assert_eq!(HttpDate(Timestamp(secs)).to_string(), text);
         }
     }

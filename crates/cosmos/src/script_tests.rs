@@ -8,6 +8,7 @@
 //! POST dbs/d/colls/c/docs nest=200                     an item that is nested that deeply
 //! POST dbs/d/colls/c/docs idbytes=1024                 an item with an id of that many bytes
 //! POST dbs/d/colls/c/sprocs '{"id":"s"}' js='...'      a body with this text as its property `body`
+//! POST dbs/d/colls/c/docs sql='SELECT …'               a body with this text as its property `query`
 //! POST dbs/d/colls/c/docs hex=80e92c...                a body of these bytes
 //! advance 50                                           moves the clock
 //! store unreachable                                    the store fails from now on (see storage::testing::Fault)
@@ -135,6 +136,7 @@ impl Runner {
                     json["body"] = value.into();
                     body = json.to_string().into();
                 }
+                Some("sql") => body = serde_json::json!({"query": value}).to_string().into(),
                 Some("sign") => sign = value,
                 Some("date") => age = value.parse()?,
                 Some("pad") => {

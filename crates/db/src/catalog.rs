@@ -11,7 +11,7 @@ use model::clock::Timestamp;
 use model::resource::{ContainerRid, DatabaseRid, Etag};
 use model::ttl::TtlState;
 use serde_json::{Map, Value, json};
-use storage::{Batch, Family};
+use storage::{Batch, Check, Family};
 use tokio::sync::oneshot;
 
 use crate::container::{Container, Runtime};
@@ -20,6 +20,7 @@ use crate::partition::Head;
 use crate::purge::Settled;
 use crate::ranges::{Partitions, Span};
 use crate::resources::{Owner, Resources};
+use crate::servers::Epoch;
 use crate::settings::resource_id;
 use crate::throughput::{Offer, PARTITIONS_MAX, Throughput};
 use crate::writer::Op;
@@ -186,6 +187,7 @@ impl Db {
         let mut change = self.change_catalog().await?;
         let entry = change.catalog.entry(database).ok_or(Error::NotFound)?.clone();
         check_version(entry.database.etag, if_match)?;
+        change.announce(entry.containers.values()).await?;
         for container in entry.containers.values() {
             change.drop_container(container).await?;
         }
@@ -358,7 +360,11 @@ impl Db {
         if ttl.default.is_on() {
             return Ok(());
         }
-        let _settled = current.settle().await?;
+        change.announce([&current]).await?;
+        let _settled = match current.settle().await {
+            Ok(settled) => settled,
+            Err(error) => return Err(change.withdrawn(error).await),
+        };
         change.put(Key::Container(current.rid.number), &encode_container(&current, ttl));
         change.commit().await?;
         current.runtime.ttl.set(ttl);
@@ -375,6 +381,7 @@ impl Db {
         let mut change = self.change_catalog().await?;
         let container = self.container(database, container)?;
         check_version(container.etag, if_match)?;
+        change.announce([&container]).await?;
         change.drop_container(&container).await?;
         change.commit().await
     }
@@ -386,20 +393,14 @@ impl Db {
             self.catch_up(&guard).await?;
         }
         let catalog = Catalog::clone(&self.catalog.load());
-        Ok(Change {
-            db: self,
-            _guard: guard,
-            before: catalog.numbers,
-            catalog,
-            batch: Batch::default(),
-        })
+        Ok(Change { db: self, guard, before: catalog.numbers, catalog, batch: Batch::default() })
     }
 }
 
 /// A change of the catalog in the making.
 pub(crate) struct Change<'a> {
     db: &'a Db,
-    _guard: tokio::sync::MutexGuard<'a, ()>,
+    guard: tokio::sync::MutexGuard<'a, ()>,
     before: Numbers,
     pub catalog: Catalog,
     batch: Batch,
@@ -453,36 +454,28 @@ impl Change<'_> {
 
         let cell = &old.runtime.ttl;
         let before = cell.state();
-        let announced = db.is_shared() && before.default != settings.default_ttl;
-        if announced {
-            self.announce().await?;
-        }
-        let epochs = old.partitions.all.iter().map(|partition| self.put_epoch(partition.id));
-        let epochs: Vec<_> = epochs.collect();
+        self.announce([old]).await?;
         let now = cell.hold(|| db.now());
         let ttl = before.with_default(settings.default_ttl, now);
-        let _settled = match before.must_settle(settings.default_ttl, now) {
-            true => old.settle().await.inspect_err(|_| cell.set(before))?,
-            false => Settled::default(),
+        let settled = match before.must_settle(settings.default_ttl, now) {
+            true => old.settle().await.inspect_err(|_| cell.set(before)),
+            false => Ok(Settled::default()),
+        };
+        let _settled = match settled {
+            Ok(settled) => settled,
+            Err(error) => return Err(self.withdrawn(error).await),
         };
         self.put(Key::Container(old.rid.number), &encode_container(&new, ttl));
         self.show(&new)?;
-        let pending = self.before;
         match self.commit().await {
             Ok(()) => {
                 cell.set(ttl);
-                for (partition, epoch) in old.partitions.all.iter().zip(epochs) {
-                    partition.set_epoch(epoch);
-                }
                 old.runtime.set_settings(settings);
                 db.alarm.wake();
                 Ok(new)
             }
             Err(error) => {
                 cell.set(before);
-                if announced {
-                    db.withdraw(pending).await;
-                }
                 Err(error)
             }
         }
@@ -497,11 +490,9 @@ impl Change<'_> {
             if partition.submit_later(Op::Close(reply)).await.is_ok() {
                 closed.await.map_err(|_| Error::Stopping)?;
             }
-            self.delete(Key::Head(partition.id));
-            self.delete(Key::Reindex(partition.id));
-            if self.db.is_shared() {
-                self.delete(Key::Epoch(partition.id));
-                self.delete(Key::Lease(partition.id));
+            if !self.db.is_shared() {
+                self.delete(Key::Head(partition.id));
+                self.delete(Key::Reindex(partition.id));
             }
         }
         let number = container.rid.number;
@@ -516,37 +507,94 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// Where servers share the store: has every round of a partition fail that was made on the rules before this change.
-    fn put_epoch(&mut self, partition: PartitionId) -> Option<Bytes> {
-        let epoch = Bytes::copy_from_slice(&self.catalog.numbers.lsn.to_le_bytes());
+    /// Where servers share the store: the row that every round of a new partition checks.
+    fn put_epoch(&mut self, partition: PartitionId) -> Option<Epoch> {
+        let epoch = Epoch::of(self.catalog.numbers.lsn);
         self.db.is_shared().then(|| {
-            self.put_bytes(Key::Epoch(partition), epoch.to_vec());
+            self.put_bytes(Key::Epoch(partition), epoch.encode().to_vec());
             epoch
         })
     }
 
-    /// Has all servers wait for this change before they decide anything by the rules that it ends, and takes the time after that: nobody
-    /// has seen an item expire later than now by a rule that is about to end (R13).
-    async fn announce(&mut self) -> Result<()> {
+    /// Where servers share the store: has all of them wait for this change before they decide anything by the rules that it ends, and every round
+    /// fail that was made by these; from then on only this server's rounds can be committed. Then takes the time: nobody has seen an item expire later
+    /// than now by a rule that is about to end (R13).
+    async fn announce(&mut self, about: impl IntoIterator<Item = &Arc<Container>>) -> Result<()> {
+        if !self.db.is_shared() {
+            return Ok(());
+        }
         let pending = Numbers { pending: self.db.now().0.max(1), ..self.before };
         let key = Key::Meta(Meta::Numbers).encode();
         let mut batch = Batch::default();
         batch.check(Family::Catalog, key.clone(), Some(self.before.encode().into()));
-        batch.put(Family::Catalog, key, pending.encode());
+        batch.put(Family::Catalog, key.clone(), pending.encode());
         self.db.engine.commit(batch).await?;
         self.before = pending;
-        self.db.pulse().await.map(drop)
+        let epoch = Epoch::of(self.catalog.numbers.lsn + 1);
+        let partitions = about.into_iter().flat_map(|container| &container.partitions.all);
+        let partitions: Vec<_> = partitions.cloned().collect();
+        let mut batch = Batch::default();
+        batch.check(Family::Catalog, key, Some(pending.encode().into()));
+        for partition in &partitions {
+            batch.put(Family::Catalog, Key::Epoch(partition.id).encode(), epoch.encode());
+        }
+        if let Err(error) = self.db.engine.commit(batch).await {
+            self.db.withdraw(pending).await;
+            return Err(error.into());
+        }
+        partitions.iter().for_each(|partition| partition.set_epoch(Some(epoch.clone())));
+        match self.db.pulse().await {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                self.db.withdraw(pending).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes the announcement of a change back that will not be made.
+    async fn withdrawn(self, why: Error) -> Error {
+        if self.before.pending > 0 {
+            self.db.withdraw(self.before).await;
+        }
+        why
     }
 
     /// Makes the change durable, then shows it.
     pub async fn commit(mut self) -> Result<()> {
-        self.catalog.numbers.lsn += u64::from(self.catalog.numbers == self.before);
-        let key = Key::Meta(Meta::Numbers).encode();
-        self.batch.check(Family::Catalog, key.clone(), Some(self.before.encode().into()));
-        self.batch.put(Family::Catalog, key, self.catalog.numbers.encode());
-        self.db.engine.commit(self.batch).await?;
+        self.write().await?;
         self.db.catalog.store(Arc::new(self.catalog));
         Ok(())
+    }
+
+    /// Makes the change durable, and then reads what there is, as every other server does.
+    pub async fn commit_and_load(mut self) -> Result<()> {
+        self.write().await?;
+        self.db.catch_up(&self.guard).await
+    }
+
+    async fn write(&mut self) -> Result<()> {
+        self.catalog.numbers.lsn += u64::from(self.catalog.numbers.lsn == self.before.lsn);
+        let key = Key::Meta(Meta::Numbers).encode();
+        let mut batch = std::mem::take(&mut self.batch);
+        // First: of a store in several parts, the catalog's is written last.
+        let check = Check {
+            family: Family::Catalog,
+            key: key.clone(),
+            value: Some(self.before.encode().into()),
+        };
+        batch.checks.insert(0, check);
+        batch.put(Family::Catalog, key, self.catalog.numbers.encode());
+        let committed = self.db.engine.commit(batch).await;
+        if committed.is_err() && self.before.pending > 0 {
+            self.db.withdraw(self.before).await;
+        }
+        Ok(committed?)
+    }
+
+    /// Has the change fail if a row is not as it was read.
+    pub fn check(&mut self, key: Key<'_>, value: Option<Bytes>) {
+        self.batch.check(key.family(), key.encode(), value);
     }
 }
 

@@ -34,6 +34,8 @@ pub(crate) struct IndexingPolicy {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Spatial {
     pub path: Path,
+    /// Whether its shapes lie on a plane, not on the earth.
+    flat: bool,
     /// What its terms begin with: `@/place`.
     name: String,
 }
@@ -254,16 +256,16 @@ impl Composite {
 
 impl Spatial {
     /// The index on a path; `None` if it goes through arrays, for which shapes are not kept.
-    pub fn new(path: Path) -> Option<Self> {
+    pub fn new(path: Path, flat: bool) -> Option<Self> {
         let mut name = "@".to_owned();
         path.segments().iter().for_each(|segment| push_segment(&mut name, segment));
         let plain = path.segments().iter().all(|segment| segment != "[]" && segment != "*");
-        plain.then_some(Self { path, name })
+        plain.then_some(Self { path, flat, name })
     }
 
     fn terms(&self, item: &Value) -> impl Iterator<Item = Vec<u8>> {
-        let cells = self.path.find(item).map(query::cells::of_shape).unwrap_or_default();
-        cells.into_iter().map(|cell| self.term(&cell))
+        let cells = self.path.find(item).map(|shape| query::cells::of_shape(shape, self.flat));
+        cells.unwrap_or_default().into_iter().map(|cell| self.term(&cell))
     }
 
     /// What the terms of all shapes begin with that are kept under a cell.

@@ -439,7 +439,7 @@ impl Db {
     }
 
     /// Queues what found no writer: if that is because of a split, its partition's successor has one as soon as the split is made.
-    async fn submit_again(&self, container: &Container, op: Op) -> Result<()> {
+    pub(crate) async fn submit_again(&self, container: &Container, op: Op) -> Result<()> {
         drop(self.catalog_lock.lock().await);
         let Op::Write(transaction, reply) = op else { return Err(Error::OwnerNotFound) };
         let current = self.current(container).ok_or(Error::OwnerNotFound)?;

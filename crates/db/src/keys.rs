@@ -11,7 +11,9 @@
 //!          07 container partition               how far its index is rebuilt
 //!          08 container partition key           -> lsn: items of the key up to this change are being deleted
 //!          09 container partition               a partition whose data is to be removed: a split's parent, or what one has left
-//!          10 container partition               the change of the catalog that last touched the container's rule (shared stores only)
+//!                                               (shared stores: and when; empty from then on)
+//!          10 container partition               the change of the catalog that last touched the container's rule (shared stores only);
+//!                                               while it is split, until when that is waited for
 //!          11 container partition               who purges it, and until when (shared stores only)
 //! id       container partition key id           -> ordinal
 //! item     container partition ordinal          -> record
@@ -154,13 +156,18 @@ pub const BUCKETS: storage::postgres::Buckets = storage::postgres::Buckets {
             _ => eight(0),
         }
     },
-    // The log of versions is beside its partition.
-    home: |bucket| bucket & !u64::from(LOG),
+    // The log of versions is beside its partition; the partitions of a container are neighbours, and so are containers made one after the other.
+    home: |bucket| (bucket >> 32) + (bucket & u64::from(!LOG)),
 };
 
 /// All catalog keys of one kind, by the numbers above.
 pub(crate) fn catalog_range(kind: u8) -> std::ops::Range<Bytes> {
     Bytes::copy_from_slice(&[kind])..Bytes::copy_from_slice(&[kind + 1])
+}
+
+/// The catalog's keys of one kind of all partitions of a container.
+pub(crate) fn partitions_range(kind: u8, container: u32) -> std::ops::Range<Bytes> {
+    prefix_range(catalog_key(kind, container))
 }
 
 /// All keys of a partition in a family other than the catalog.

@@ -235,18 +235,19 @@ impl Db {
             let running = known.into_iter().flat_map(|known| &known.partitions.all);
             let mut running = running.filter(|partition| !partition.is_closed());
             if let Some(partition) = running.find(|partition| partition.id == id) {
-                partition.set_epoch(self.load_epoch(snapshot, id).await?);
                 all.push(partition.clone());
                 continue;
             }
-            let head = load_head(snapshot, id).await?;
+            let head = match load_head(snapshot, id).await {
+                // Its writer reads it as soon as the part of the store is there that has it.
+                Err(Error::Unavailable(_)) if self.shared => Head::default(),
+                head => head?,
+            };
             self.clock.raise_to(head.now);
             let bucket = shared.clone();
             let bucket =
                 bucket.unwrap_or_else(|| self.new_bucket(offer.map(|offer| &**offer), parts));
-            let partition = runtime.start(self, span, head, bucket);
-            partition.set_epoch(self.load_epoch(snapshot, id).await?);
-            all.push(partition);
+            all.push(runtime.start(self, span, head, bucket));
         }
         let gone = match &row["partitionsGone"] {
             Value::Null => Vec::new(),
@@ -256,25 +257,6 @@ impl Db {
         let partitions = Arc::new(Partitions { all, gone, version });
         let stamp = (Etag { lsn: field("lsn")?, seq: 0, ts }, ts);
         Ok(Container::new(&owner.database.id, settings, stamp, runtime, partitions))
-    }
-
-    /// The row that rounds check beside the head, where servers share the store. Data that came from elsewhere gets one.
-    async fn load_epoch(&self, snapshot: &dyn Snapshot, id: PartitionId) -> Result<Option<Bytes>> {
-        if !self.shared {
-            return Ok(None);
-        }
-        let key = Key::Epoch(id).encode();
-        if let Some(epoch) = snapshot.get(Family::Catalog, &key).await? {
-            return Ok(Some(epoch));
-        }
-        let first = Bytes::copy_from_slice(&0_u64.to_le_bytes());
-        let mut batch = Batch::default();
-        batch.check(Family::Catalog, key.clone(), None);
-        batch.put(Family::Catalog, key, first.clone());
-        match self.engine.commit(batch).await {
-            Ok(()) | Err(storage::Error::Conflict) => Ok(Some(first)),
-            Err(error) => Err(error.into()),
-        }
     }
 }
 

@@ -14,6 +14,7 @@ use crate::charge::{Bucket, RequestCharge};
 use crate::keys::PartitionId;
 use crate::ranges::Span;
 use crate::reindex::Reindexed;
+use crate::servers::Epoch;
 use crate::timeline::CountsCell;
 use crate::writer::Op;
 use crate::{Error, Result};
@@ -121,8 +122,8 @@ pub(crate) struct Partition {
     purge_charge: Mutex<f64>,
     /// The rebuild of the index has passed all items before this one.
     pub reindexed_to: AtomicU64,
-    /// Where servers share the store: the row that every round checks beside the head.
-    epoch: Mutex<Option<Bytes>>,
+    /// Where servers share the store: the row that every round checks beside the head, if it was read under the rule in force.
+    epoch: Mutex<Option<Epoch>>,
     /// The first item.
     pub first_item: Beginning,
     /// The first change whose item is alive.
@@ -211,11 +212,11 @@ impl Partition {
         self.lsn.fetch_max(lsn, Ordering::AcqRel);
     }
 
-    pub fn epoch(&self) -> Option<Bytes> {
+    pub fn epoch(&self) -> Option<Epoch> {
         lock(&self.epoch).clone()
     }
 
-    pub fn set_epoch(&self, epoch: Option<Bytes>) {
+    pub fn set_epoch(&self, epoch: Option<Epoch>) {
         *lock(&self.epoch) = epoch;
     }
 

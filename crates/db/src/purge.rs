@@ -8,14 +8,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use model::clock::Timestamp;
-use model::ttl::DefaultTtl;
+use model::ttl::{DefaultTtl, TtlState};
 use storage::{Batch, Direction, Family};
 use tokio::sync::{Notify, oneshot};
 
 use crate::charge;
 use crate::container::Container;
 use crate::feed::{FeedEntry, feed_from};
-use crate::keys::{Key, catalog_range, container_range, partition_range, position_of};
+use crate::keys::{
+    Key, catalog_range, container_range, partition_range, partitions_range, position_of,
+};
 use crate::partition::Partition;
 use crate::writer::{Op, Round};
 use crate::{Db, Error, Result};
@@ -49,6 +51,14 @@ pub struct PurgeReport {
     pub throttled: bool,
     /// When the next item is due, if nothing changes.
     pub next_due: Option<Timestamp>,
+}
+
+impl PurgeReport {
+    /// Something was left that cannot be reached: it is tried again in a while.
+    fn wait(&mut self) {
+        self.more = true;
+        self.throttled = true;
+    }
 }
 
 /// How far the purge is behind, for one container.
@@ -118,34 +128,61 @@ impl Db {
         self.alarm.begin();
         self.refresh().await?;
         self.keep_clock().await?;
-        self.look_at_all_heads().await?;
-        let mut report =
-            PurgeReport { more: self.purge_dropped().await?, ..PurgeReport::default() };
+        let mut report = PurgeReport::default();
+        match self.look_at_all_heads().await {
+            // Those that are known are good enough to begin with.
+            Err(Error::Unavailable(_)) => {}
+            looked => looked?,
+        }
+        match self.purge_dropped().await {
+            Err(Error::Unavailable(_)) => report.wait(),
+            more => report.more = more?,
+        }
         for container in self.containers_to_purge() {
             for partition in &container.partitions.all {
-                let spare = partition.bucket().spare(self.clock.elapsed());
-                let affordable = spare.map_or(usize::MAX, |spare| (spare / ITEM_CHARGE) as usize);
-                let first_dead = self.first_dead(&container, partition).await?;
-                let is_late = first_dead.is_some_and(|died| self.now().since(died) > LATE_SECS);
-                let round = if is_late { ROUND_ITEMS_MAX } else { ROUND_ITEMS_IN_TIME };
-                let items_max = affordable.min(round);
-                if self.is_shared() && (first_dead.is_none() || !self.lease(partition).await?) {
-                    // Nothing to do, or another server does it.
-                } else if items_max == 0 {
-                    report.more |= first_dead.is_some();
-                    report.throttled |= first_dead.is_some();
-                } else {
-                    let purged = self.purge_partition(partition, items_max).await?;
-                    report.purged += purged.items;
-                    report.more |= purged.more;
+                match self.purge_some(&container, partition, &mut report).await {
+                    // The part of the store that has it is away; the others' are not.
+                    Err(Error::Unavailable(_)) => report.wait(),
+                    purged => purged?,
                 }
             }
         }
-        let reindex = self.reindex().await?;
-        report.more |= reindex.more;
-        report.throttled |= reindex.throttled;
+        match self.reindex().await {
+            Err(Error::Unavailable(_)) => report.wait(),
+            reindex => {
+                let reindex = reindex?;
+                report.more |= reindex.more;
+                report.throttled |= reindex.throttled;
+            }
+        }
         report.next_due = self.next_due().await?;
         Ok(report)
+    }
+
+    /// A round of one partition.
+    async fn purge_some(
+        &self,
+        container: &Container,
+        partition: &Partition,
+        report: &mut PurgeReport,
+    ) -> Result<()> {
+        let spare = partition.bucket().spare(self.clock.elapsed());
+        let affordable = spare.map_or(usize::MAX, |spare| (spare / ITEM_CHARGE) as usize);
+        let first_dead = self.first_dead(container, partition).await?;
+        let is_late = first_dead.is_some_and(|died| self.now().since(died) > LATE_SECS);
+        let round = if is_late { ROUND_ITEMS_MAX } else { ROUND_ITEMS_IN_TIME };
+        let items_max = affordable.min(round);
+        if self.is_shared() && (first_dead.is_none() || !self.lease(partition).await?) {
+            // Nothing to do, or another server does it.
+        } else if items_max == 0 {
+            report.more |= first_dead.is_some();
+            report.throttled |= first_dead.is_some();
+        } else {
+            let purged = self.purge_partition(partition, items_max).await?;
+            report.purged += purged.items;
+            report.more |= purged.more;
+        }
+        Ok(())
     }
 
     /// Removes all that is expired now, whatever it costs: "purge now", and after the virtual clock has moved.
@@ -391,21 +428,34 @@ impl Db {
         for container in self.containers_to_purge() {
             let state = container.ttl();
             for partition in &container.partitions.all {
-                let history = self.history_due(&container, partition).await?;
-                let own = match state.default.is_on() {
-                    true => self.first_own(partition).await?.and_then(|at| state.due(at)),
-                    false => None,
+                let next = match self.next_due_in(&container, partition, state).await {
+                    Err(Error::Unavailable(_)) => None,
+                    next => next?,
                 };
-                let inherited = match state.default {
-                    DefaultTtl::Secs(secs) => {
-                        self.first_inherited(partition).await?.map(|ts| ts.plus(secs.into()))
-                    }
-                    DefaultTtl::Off | DefaultTtl::NoDefault | DefaultTtl::AfterDate(_) => None,
-                };
-                due = [due, own, inherited, history].into_iter().flatten().min();
+                due = [due, next].into_iter().flatten().min();
             }
         }
         Ok(due)
+    }
+
+    async fn next_due_in(
+        &self,
+        container: &Container,
+        partition: &Partition,
+        state: TtlState,
+    ) -> Result<Option<Timestamp>> {
+        let history = self.history_due(container, partition).await?;
+        let own = match state.default.is_on() {
+            true => self.first_own(partition).await?.and_then(|at| state.due(at)),
+            false => None,
+        };
+        let inherited = match state.default {
+            DefaultTtl::Secs(secs) => {
+                self.first_inherited(partition).await?.map(|ts| ts.plus(secs.into()))
+            }
+            DefaultTtl::Off | DefaultTtl::NoDefault | DefaultTtl::AfterDate(_) => None,
+        };
+        Ok([own, inherited, history].into_iter().flatten().min())
     }
 
     /// Removes a slice of what dropped containers have left behind, and says whether there is more.
@@ -433,6 +483,18 @@ impl Db {
         }
         if batch.writes.is_empty() {
             batch.delete(Family::Catalog, row.clone());
+            if self.is_shared() {
+                // Heads and what is kept beside them: while there were items, other servers' rounds had to fail on them.
+                for kind in [5, 7, 8, 10, 11] {
+                    let range = partitions_range(kind, number);
+                    let pairs =
+                        snapshot.scan(Family::Catalog, range, Direction::Forward, usize::MAX);
+                    pairs
+                        .await?
+                        .into_iter()
+                        .for_each(|(key, _)| batch.delete(Family::Catalog, key));
+                }
+            }
         }
         self.engine.commit(batch).await?;
         Ok(true)

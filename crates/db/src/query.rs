@@ -571,6 +571,7 @@ pub(crate) fn query_options(container: &Container) -> query::Options {
             .filter_map(|each| Some((text(each, "name")?, text(each, "query")?)))
             .collect(),
         vectors: embeddings.filter_map(vector).collect(),
+        flat: json.get("geospatialConfig").is_some_and(|config| config["type"] == "Geometry"),
         ..query::Options::default()
     }
 }

@@ -8,10 +8,13 @@
 //!   item in one go, and begins again if the catalog that it went by is not the store's ([`Db::read_at_once`]).
 //! - **`now` is the store's time** as last heard ([`model::clock::StoreClock`]), never a server's: servers whose clocks differ agree on what has expired.
 //! - **A round checks the partition's head, and its epoch.** A commit of another server changes the head; a changed rule changes the epoch; either makes
-//!   the round fail as a whole, and its writes are decided again on what there is.
-//! - **A default ttl is changed in two steps.** First the change is announced in the row that every request reads: from then on all servers wait
-//!   for it. Then the time is taken, at which the old rule ends, and the new rule is written. So nobody can have seen an item expire by the
-//!   old rule that lives on by the new (R13). A server that dies between the two is not waited for longer than [`PENDING_SECS_MAX`].
+//!   the round fail as a whole, and its writes are decided again on what there is. A writer reads the epoch first and the catalog then, so that
+//!   it never has an epoch of a rule that it does not know.
+//! - **A container is changed in three steps.** First the change is announced in the row that every request reads: from then on all servers wait
+//!   for it. Then the epochs of its partitions are changed: from then on no other server's round is committed. Then the time is taken, at which the
+//!   old rule ends, and the new rule is written. So nobody can have seen an item expire by the old rule that lives on by the new (R13), and what is
+//!   settled in between stays so. A server that dies on the way is not waited for longer than [`PENDING_SECS_MAX`].
+//! - **A partition that is being split has an epoch that nobody can use** ([`Epoch::until`]): writers wait, and go on with the children.
 //! - **The purge of a partition is leased** to one server at a time ([`Db::lease`]). Two would be harmless, because rounds check the head.
 //!
 //! On a store of its own a server does none of this: there is no pulse ([`storage::Engine::pulse`]), and a request begins with what it has.
@@ -21,14 +24,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use model::clock::Timestamp;
-use storage::{Batch, Family, Pulse};
+use model::resource::ContainerRid;
+use storage::{Batch, Family, Pulse, Snapshot};
 use tokio::sync::{MutexGuard, oneshot};
 
 use crate::catalog::Numbers;
+use crate::keys::PartitionId;
 use crate::keys::{Key, Meta};
 use crate::partition::{Head, Partition};
-use crate::writer::Op;
-use crate::{Db, Error, Result};
+use crate::writer::{Op, Outcome, Transaction};
+use crate::{Container, Db, Error, Result};
 
 /// How long an announced change is waited for.
 const PENDING_SECS_MAX: u64 = 10;
@@ -62,15 +67,112 @@ impl WeakDb {
         self.db.server
     }
 
-    /// Catches up with the catalog, for a writer. One that is being changed by this very server is left alone: its change may be waiting for the
-    /// writer, and has caught up itself.
-    pub async fn refresh(&self) -> Result<()> {
-        let Some(db) = self.upgrade() else { return Ok(()) };
-        db.settled().await?;
+    /// Catches up with the catalog, for a writer, and says whether it could. One that is being changed by this very server is left alone: its
+    /// change may be waiting for the writer.
+    async fn refresh(&self) -> Result<bool> {
+        let Some(db) = self.upgrade() else { return Ok(true) };
         match db.catalog_lock.try_lock() {
-            Ok(guard) => db.catch_up(&guard).await,
-            Err(_) => Ok(()),
+            Ok(guard) => db.catch_up(&guard).await.map(|()| true),
+            Err(_) => Ok(db.pulse().await? == db.catalog.load().numbers),
         }
+    }
+
+    /// Has a writer know by which rule it may make a round. To be asked when a round has failed, or was never made.
+    pub async fn learn(&self, rid: ContainerRid, partition: &Arc<Partition>) -> Result<Learned> {
+        let key = Key::Epoch(partition.id).encode();
+        let stored = Epoch::decode(self.db.engine.get(Family::Catalog, &key).await?);
+        if partition.epoch().as_ref() == Some(&stored) {
+            return Ok(Learned::Ready);
+        }
+        partition.set_epoch(None);
+        let caught_up = self.refresh().await?;
+        let Some(db) = self.upgrade() else { return Ok(Learned::Gone) };
+        let current = db.container_with(rid);
+        let mut all = current.iter().flat_map(|container| &container.partitions.all);
+        if caught_up && !all.any(|current| Arc::ptr_eq(current, partition)) {
+            return Ok(Learned::Gone);
+        }
+        match stored.until {
+            Some(until) if until < db.now() => {
+                db.lift_fence(partition.id, &stored).await?;
+                Ok(Learned::Fenced)
+            }
+            Some(_) => Ok(Learned::Fenced),
+            None if caught_up => {
+                partition.set_epoch(Some(stored));
+                Ok(Learned::Ready)
+            }
+            None => Ok(Learned::Later),
+        }
+    }
+
+    /// Hands writes on whose partition is not there any more: to its children, if it was split.
+    pub fn redirect(&self, rid: ContainerRid, writes: Vec<(Transaction, Answer)>) {
+        let Some(db) = self.upgrade() else { return };
+        let tasks = db.tasks.clone();
+        tasks.spawn(async move {
+            for (transaction, reply) in writes {
+                // One that finds no place is told that its container is gone, as it is.
+                if let Some(container) = db.container_with(rid) {
+                    drop(db.submit_again(&container, Op::Write(transaction, reply)).await);
+                }
+            }
+        });
+    }
+}
+
+/// Who waits for a transaction.
+type Answer = oneshot::Sender<Vec<Outcome>>;
+
+/// What a writer has learned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Learned {
+    /// It may make rounds.
+    Ready,
+    /// Not yet: a change is on its way.
+    Later,
+    /// Not yet: its partition is being split.
+    Fenced,
+    /// Its partition is not there any more.
+    Gone,
+}
+
+/// What a round checks beside the head: by which rule it is made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Epoch {
+    /// The change of the catalog that last touched the rule; nothing in data that came from elsewhere.
+    change: Option<u64>,
+    /// While the partition is being split: until when this is waited for. No round is made by such an epoch.
+    pub until: Option<Timestamp>,
+}
+
+impl Epoch {
+    pub fn of(change: u64) -> Self {
+        Self { change: Some(change), until: None }
+    }
+
+    /// The same while the partition is split.
+    pub fn fenced(&self, until: Timestamp) -> Self {
+        Self { change: Some(self.change.unwrap_or_default()), until: Some(until) }
+    }
+
+    /// The row; nothing where there is none.
+    pub fn stored(&self) -> Option<Bytes> {
+        self.change.map(|_| self.encode())
+    }
+
+    pub fn encode(&self) -> Bytes {
+        let until = self.until.map(|until| until.0.to_le_bytes());
+        let change = self.change.unwrap_or_default().to_le_bytes();
+        [&change[..], until.as_ref().map_or(&[], |until| &until[..])].concat().into()
+    }
+
+    pub fn decode(row: Option<Bytes>) -> Self {
+        let field = |i: usize| {
+            let bytes = row.as_deref()?.get(i * 8..i * 8 + 8)?;
+            Some(u64::from_le_bytes(bytes.try_into().ok()?))
+        };
+        Self { change: field(0), until: field(1).map(Timestamp) }
     }
 }
 
@@ -166,8 +268,14 @@ impl Db {
             return Ok(());
         }
         let old = self.catalog.load_full();
-        let snapshot = self.engine.snapshot();
-        let new = Arc::new(self.load_catalog(&*snapshot, &old).await?);
+        let new = loop {
+            let snapshot = self.engine.snapshot();
+            match self.load_catalog(&*snapshot, &old).await {
+                // Read half before and half after a change: parts of a store are read one after the other.
+                Err(Error::Storage(_)) if self.catalog_changed(&*snapshot).await? => {}
+                loaded => break Arc::new(loaded?),
+            }
+        };
         if new.numbers.pending > 0 {
             // Announced since: what it ends is still in force. The next request waits.
             let numbers = Numbers { pending: 0, lsn: 0, ..new.numbers };
@@ -181,6 +289,13 @@ impl Db {
                 self.apply_offer(offer);
             }
         }
+        for container in new.containers() {
+            let before = old.containers().find(|before| before.rid == container.rid);
+            let version = |container: &Arc<Container>| container.partitions.version;
+            if before.is_some_and(|before| version(before) != version(container)) {
+                self.spread_offer(container);
+            }
+        }
         let kept: Vec<_> =
             new.containers().flat_map(|container| &container.partitions.all).collect();
         for partition in old.containers().flat_map(|container| &container.partitions.all) {
@@ -192,7 +307,33 @@ impl Db {
         Ok(())
     }
 
-    /// Stops the writer of a partition that another server has removed. What waits for it is refused.
+    /// Whether the catalog is another than that of a snapshot.
+    async fn catalog_changed(&self, snapshot: &dyn Snapshot) -> Result<bool> {
+        let key = Key::Meta(Meta::Numbers).encode();
+        let read = snapshot.get(Family::Catalog, &key).await?;
+        Ok(read != self.engine.get(Family::Catalog, &key).await?)
+    }
+
+    /// A container by its number.
+    pub(crate) fn container_with(&self, rid: ContainerRid) -> Option<Arc<Container>> {
+        self.catalog.load().containers().find(|container| container.rid == rid).cloned()
+    }
+
+    /// Gives a partition back to its writers that nobody splits any more. Whoever is about to put its children in its place after all is refused, because he
+    /// checks the fence.
+    pub(crate) async fn lift_fence(&self, partition: PartitionId, fence: &Epoch) -> Result<()> {
+        let key = Key::Epoch(partition).encode();
+        let without = Epoch { until: None, ..fence.clone() };
+        let mut batch = Batch::default();
+        batch.check(Family::Catalog, key.clone(), fence.stored());
+        batch.put(Family::Catalog, key, without.encode());
+        match self.engine.commit(batch).await {
+            Ok(()) | Err(storage::Error::Conflict) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Stops the writer of a partition that another server has removed. What waits for it goes to its children, if it has any.
     fn close_writer(&self, partition: Arc<Partition>) {
         self.tasks.spawn(async move {
             let (reply, closed) = oneshot::channel();

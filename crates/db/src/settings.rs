@@ -76,6 +76,9 @@ const UNIQUE_KEY_PATHS_MAX: usize = 16;
 const UNIQUE_ENTRY_BYTES_MAX: usize = 16_384;
 const INDEX_PATHS_MAX: usize = 1_500;
 
+/// The version of the terms that items are kept under. A container with a spatial index from before it is indexed anew.
+const TERMS: u64 = 2;
+
 impl Settings {
     /// Reads a definition as a client sends it.
     pub fn parse(body: &Value) -> Result<Self> {
@@ -246,10 +249,10 @@ impl Settings {
 
     /// What the catalog stores about the rebuild of the index.
     pub(crate) fn rebuild_json(&self) -> Value {
-        json!({"epoch": self.indexing_epoch, "before": self.indexing_before_json})
+        json!({"epoch": self.indexing_epoch, "before": self.indexing_before_json, "terms": TERMS})
     }
 
-    /// Takes up what [`Settings::rebuild_json`] gave. Items of older stores have no shape terms: their index is rebuilt.
+    /// Takes up what [`Settings::rebuild_json`] gave. Items of older stores lack terms, of shapes for one: their index is rebuilt.
     pub(crate) fn resume_rebuild(&mut self, stored: &Value) -> Result<()> {
         if self.layout.is_some() {
             return Ok(());
@@ -257,6 +260,15 @@ impl Settings {
         self.indexing_epoch = stored["epoch"].as_u64().unwrap_or_default();
         let everything = || vec![json!({"indexingMode": "consistent"})];
         self.indexing_before_json = stored["before"].as_array().cloned().unwrap_or_else(everything);
+        if stored["terms"].as_u64() < Some(TERMS) && !self.indexing.spatial.is_empty() {
+            // Its items have the terms that an index without a bounding box has, or none.
+            let mut before = self.json.get("indexingPolicy").cloned().unwrap_or_default();
+            for index in before["spatialIndexes"].as_array_mut().into_iter().flatten() {
+                index.as_object_mut().and_then(|index| index.remove("boundingBox"));
+            }
+            self.indexing_before_json.push(before);
+            self.indexing_epoch = self.indexing_epoch.wrapping_add(1 << 48);
+        }
         let policy = |json: &Value| Ok(indexing_policy(Some(json), DefaultTtl::Off)?.0);
         self.indexing_before =
             self.indexing_before_json.iter().map(policy).collect::<Result<_>>()?;
@@ -607,13 +619,18 @@ fn check_spatial_indexes(indexes: Option<&Value>) -> Result<()> {
     Ok(())
 }
 
+/// Whether a spatial index is for shapes on a plane: these have a bounding box, and others must not have one.
+fn is_flat(index: &Value) -> bool {
+    index.get("boundingBox").is_some_and(|bounds| !bounds.is_null())
+}
+
 /// The spatial indexes of a policy. Whatever kinds of shape they name, all are kept.
 fn spatial_indexes(indexes: Option<&Value>) -> Vec<Spatial> {
     let mut all = Vec::new();
     for index in indexes.and_then(Value::as_array).into_iter().flatten() {
         let text = index.get("path").and_then(Value::as_str).unwrap_or_default();
         let text = text.strip_suffix("/*").or(text.strip_suffix("/?")).unwrap_or(text);
-        let spatial = Path::parse(text).ok().and_then(Spatial::new);
+        let spatial = Path::parse(text).ok().and_then(|path| Spatial::new(path, is_flat(index)));
         all.extend(spatial.filter(|new| !all.contains(new)));
     }
     all

@@ -11,10 +11,17 @@
 //! Items keep their numbers, changes keep theirs, and the children go on counting where the parent stopped. So a rid, an etag, a session
 //! token, a continuation of a query or of the feed that the parent has given is good for its children ([`crate::ranges`]). Requests that began
 //! before the split read the parent to their end: its data goes when nobody holds it any more.
+//!
+//! **Where servers share the store** there is no one writer to be stopped. The parent's epoch is fenced instead ([`crate::servers::Epoch`]), by which all servers'
+//! rounds fail until the children are there; then their writers hand on what they hold. Whoever splits renews the fence, and the notes of the
+//! children, as long as it lives. When it does not, the writers lift the fence, and the purge clears what it has left. The parent's data is kept
+//! for [`KEPT_SECS`], longer than any request takes.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
+use model::clock::Timestamp;
+use serde_json::Value;
 use storage::{Batch, Direction, Engine, Family, Pair, Snapshot};
 use tokio::sync::oneshot;
 
@@ -28,8 +35,18 @@ use crate::partition::{Head, Partition};
 use crate::ranges::{Partitions, Span};
 use crate::record::Record;
 use crate::scan::successor;
+use crate::servers::Epoch;
 use crate::writer::{Op, ordinal_of_value};
 use crate::{Container, Db, Error, Result, Settings};
+
+/// How long a fence stands unless it is renewed.
+const FENCE_SECS: u64 = 15;
+
+/// How long the data of a parent is kept where servers share the store: none of them knows who still reads it.
+const KEPT_SECS: u64 = 300;
+
+/// How often the catalog may be changed by others before a split gives up.
+const COMMITS_MAX: u32 = 20;
 
 /// Keys that are copied, or removed, in one batch.
 const BATCH_KEYS_MAX: usize = 2_000;
@@ -40,43 +57,25 @@ const BATCH_RECORDS_MAX: usize = 256;
 impl Db {
     /// Puts two partitions in the place of one; gives their numbers.
     pub async fn split(&self, database: &str, container: &str, number: u32) -> Result<[u32; 2]> {
-        if self.is_shared() {
-            return Err(Error::Invalid(
-                "A partition cannot be split while servers share a store: other servers may be writing to it. Give a container its \
-                 partitions when it is made (--partitions, or its throughput)."
-                    .into(),
-            ));
-        }
         let mut change = self.change_catalog().await?;
         let old = self.container(database, container)?;
-        let parent = old.partitions.numbered(number)?.clone();
-        if old.settings.layout.is_some() {
-            return Err(Error::Invalid("A MongoDB collection has one partition.".into()));
+        let plan = self.plan_split(&old, number).await?;
+        if self.is_shared() {
+            drop(change);
+            return self.split_shared(&old, plan).await;
         }
-        let definition = &old.settings.partition_key;
-        let Span { min, max, .. } = parent.span.clone();
-        let middle = definition.middle(&min, &max).ok_or_else(|| {
-            Error::Invalid(
-                "The partition is too small to be split: it has no hash in its middle.".into(),
-            )
-        })?;
-        let next = old.partitions.next_number();
-        let ids = [next, next + 1].map(|partition| PartitionId { partition, ..parent.id });
-        self.abandon(&ids).await?;
+        let Plan { parent, ids, .. } = &plan;
+        let (parent, ids) = (parent.clone(), *ids);
+        self.abandon(&ids, Bytes::new()).await?;
 
         let (reply, stopped) = oneshot::channel();
         parent.submit_later(Op::Retire(reply)).await?;
         let waiting = stopped.await.map_err(|_| Error::Stopping)?;
         let head = parent.head();
-        let lineage = [&parent.span.lineage[..], &[(number, head.ordinal)]].concat();
-        let since = old.partitions.version + 1;
-        let span = |number, min, max| Span { number, min, max, lineage: lineage.clone(), since };
-        let spans = [span(next, min, middle.clone()), span(next + 1, middle.clone(), max)];
-
-        let copy =
-            Copy { engine: &*self.engine, settings: &old.settings, parent: parent.id, ids, middle };
+        let spans = plan.spans(&old, head);
+        let copy = plan.copy(self, &old);
         let made = async {
-            let heads = copy.run(head).await?;
+            let heads = copy.run(head, None).await?;
             let (new, children) = self.with_children(&old, &parent, spans, heads);
             for (id, head) in ids.iter().zip(heads) {
                 change.put_bytes(Key::Head(*id), head.encode().to_vec());
@@ -105,13 +104,104 @@ impl Db {
                 }
                 self.spread_offer(&old);
                 self.alarm.wake();
-                Ok([next, next + 1])
+                Ok(ids.map(|id| id.partition))
             }
             Err(error) => {
                 self.reinstate(&old, &parent, waiting).await;
                 Err(error)
             }
         }
+    }
+
+    /// What a split is to make, if it can be made.
+    async fn plan_split(&self, old: &Container, number: u32) -> Result<Plan> {
+        let parent = old.partitions.numbered(number)?.clone();
+        if old.settings.layout.is_some() {
+            return Err(Error::Invalid("A MongoDB collection has one partition.".into()));
+        }
+        let Span { min, max, .. } = &parent.span;
+        let middle = old.settings.partition_key.middle(min, max).ok_or_else(|| {
+            Error::Invalid(
+                "The partition is too small to be split: it has no hash in its middle.".into(),
+            )
+        })?;
+        // What a split has left that came to nothing may be on its way out: its numbers are not used again.
+        let left = self.abandoned().await?.into_iter().map(|(id, _)| id);
+        let left = left.filter(|id| id.container == parent.id.container);
+        let next = left.map(|id| id.partition + 1).max().unwrap_or_default();
+        let next = next.max(old.partitions.next_number());
+        let ids = [next, next + 1].map(|partition| PartitionId { partition, ..parent.id });
+        Ok(Plan { parent, ids, middle })
+    }
+
+    /// The same where servers share the store.
+    async fn split_shared(&self, old: &Arc<Container>, plan: Plan) -> Result<[u32; 2]> {
+        let mut fence = Fence::put(self, &plan).await?;
+        let made = self.split_fenced(old, &plan, &mut fence).await;
+        if made.is_err() {
+            fence.lift().await;
+        }
+        made
+    }
+
+    async fn split_fenced(
+        &self,
+        old: &Arc<Container>,
+        plan: &Plan,
+        fence: &mut Fence<'_>,
+    ) -> Result<[u32; 2]> {
+        let (parent, ids) = (plan.parent.id, plan.ids);
+        let head = Key::Head(parent);
+        let head = self.engine.get(head.family(), &head.encode()).await?;
+        let head = Head::decode(&head.ok_or(Error::PartitionGone)?)?;
+        let heads = plan.copy(self, old).run(head, Some(fence)).await?;
+        fence.renew().await?;
+        for _ in 0..COMMITS_MAX {
+            let mut change = self.change_catalog().await?;
+            let current = self.current(old).ok_or(Error::OwnerNotFound)?;
+            let unchanged =
+                current.etag == old.etag && current.partitions.numbered(parent.partition).is_ok();
+            if !unchanged {
+                return Err(Error::Contention);
+            }
+            let epoch = Epoch::of(change.catalog.numbers.lsn + 1);
+            for (id, head) in ids.iter().zip(heads) {
+                change.put_bytes(Key::Head(*id), head.encode().to_vec());
+                change.put_bytes(Key::Epoch(*id), epoch.encode().to_vec());
+                change.check(Key::Abandoned(*id), Some(fence.note()));
+                change.delete(Key::Abandoned(*id));
+            }
+            change.check(Key::Epoch(parent), fence.epoch.stored());
+            let kept = self.now().plus(KEPT_SECS);
+            change.put_bytes(Key::Abandoned(parent), kept.0.to_le_bytes().to_vec());
+            let mut row = encode_container(&current, current.ttl());
+            plan.write(&mut row, &current, head);
+            change.put(Key::Container(current.rid.number), &row);
+            match change.commit_and_load().await {
+                // Another server has changed something else.
+                Err(Error::Contention) => {}
+                Err(error) => return Err(error),
+                Ok(()) => return Ok(ids.map(|id| id.partition)),
+            }
+        }
+        Err(Error::Contention)
+    }
+
+    /// Partitions whose data is to be removed, and the notes of it.
+    async fn abandoned(&self) -> Result<Vec<(PartitionId, Pair)>> {
+        let snapshot = self.engine.snapshot();
+        let rows = snapshot.scan(Family::Catalog, catalog_range(9), Direction::Forward, usize::MAX);
+        let mut all = Vec::new();
+        for (row, note) in rows.await? {
+            let number = |at: usize| row.get(at..at + 4)?.try_into().ok().map(u32::from_be_bytes);
+            let (Some(container), Some(partition)) = (number(1), number(5)) else {
+                return Err(Error::Storage(
+                    "corrupt data: the key of an abandoned partition".into(),
+                ));
+            };
+            all.push((PartitionId { container, partition }, (row, note)));
+        }
+        Ok(all)
     }
 
     /// The container with the children in the parent's place.
@@ -161,12 +251,13 @@ impl Db {
         }
     }
 
-    /// Notes that what these partitions hold is to be removed, unless something is made of them.
-    async fn abandon(&self, ids: &[PartitionId]) -> Result<()> {
+    /// Notes that what these partitions hold is to be removed, unless something is made of them; at once, or not before the instant in `note`.
+    async fn abandon(&self, ids: &[PartitionId], note: Bytes) -> Result<()> {
         let mut batch = Batch::default();
         for id in ids {
             let key = Key::Abandoned(*id);
-            batch.put(key.family(), key.encode(), Bytes::new());
+            batch.check(key.family(), key.encode(), None);
+            batch.put(key.family(), key.encode(), note.clone());
         }
         Ok(self.engine.commit(batch).await?)
     }
@@ -175,38 +266,61 @@ impl Db {
     pub(crate) async fn purge_abandoned(&self) -> Result<bool> {
         // A split in progress has its children noted as abandoned.
         let Ok(_no_split) = self.catalog_lock.try_lock() else { return Ok(false) };
-        let snapshot = self.engine.snapshot();
-        let rows = snapshot
-            .scan(Family::Catalog, catalog_range(9), Direction::Forward, BATCH_RECORDS_MAX)
-            .await?;
-        for (row, _) in rows {
-            let number = |at: usize| row.get(at..at + 4)?.try_into().ok().map(u32::from_be_bytes);
-            let (Some(container), Some(partition)) = (number(1), number(5)) else {
-                return Err(Error::Storage(
-                    "corrupt data: the key of an abandoned partition".into(),
-                ));
-            };
-            let id = PartitionId { container, partition };
-            if self.is_read(id) {
+        for (id, (row, note)) in self.abandoned().await? {
+            if self.is_read(id) || !self.is_due(&row, &note).await? {
                 continue;
             }
-            let mut batch = Batch::default();
-            for family in [Family::Item, Family::Id, Family::Index, Family::Expiry, Family::Feed] {
-                for range in [partition_range(id), partition_range(log_of(id))] {
-                    let room = BATCH_KEYS_MAX.saturating_sub(batch.writes.len());
-                    if room > 0 {
-                        let pairs = snapshot.scan(family, range, Direction::Forward, room).await?;
-                        pairs.into_iter().for_each(|(key, _)| batch.delete(family, key));
-                    }
-                }
+            match self.purge_left(id, row).await {
+                // The part of the store that has it is away; the others' are not.
+                Err(Error::Unavailable(_)) => continue,
+                purged => return purged.map(|()| true),
             }
-            if batch.writes.is_empty() {
-                batch.delete(Family::Catalog, row.clone());
-            }
-            self.engine.commit(batch).await?;
-            return Ok(true);
         }
         Ok(false)
+    }
+
+    /// Whether the data of an abandoned partition may go. Where servers share the store, its note says when; from then on it is there for nobody.
+    async fn is_due(&self, row: &Bytes, note: &Bytes) -> Result<bool> {
+        let kept =
+            note[..].try_into().map_or(Timestamp(0), |secs| Timestamp(u64::from_le_bytes(secs)));
+        if kept > self.now() {
+            return Ok(false);
+        }
+        if note.is_empty() {
+            return Ok(true);
+        }
+        let mut batch = Batch::default();
+        batch.check(Family::Catalog, row.clone(), Some(note.clone()));
+        batch.put(Family::Catalog, row.clone(), Bytes::new());
+        match self.engine.commit(batch).await {
+            Ok(()) => Ok(true),
+            // Whoever splits has renewed it, or another server has begun.
+            Err(storage::Error::Conflict) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn purge_left(&self, id: PartitionId, row: Bytes) -> Result<()> {
+        let snapshot = self.engine.snapshot();
+        let mut batch = Batch::default();
+        for family in [Family::Item, Family::Id, Family::Index, Family::Expiry, Family::Feed] {
+            for range in [partition_range(id), partition_range(log_of(id))] {
+                let room = BATCH_KEYS_MAX.saturating_sub(batch.writes.len());
+                if room > 0 {
+                    let pairs = snapshot.scan(family, range, Direction::Forward, room).await?;
+                    pairs.into_iter().for_each(|(key, _)| batch.delete(family, key));
+                }
+            }
+        }
+        if batch.writes.is_empty() {
+            batch.delete(Family::Catalog, row);
+            if self.is_shared() {
+                for key in [Key::Head(id), Key::Reindex(id), Key::Epoch(id), Key::Lease(id)] {
+                    batch.delete(key.family(), key.encode());
+                }
+            }
+        }
+        Ok(self.engine.commit(batch).await?)
     }
 
     /// Whether a request that began before a split still reads the parent.
@@ -227,6 +341,136 @@ fn place_of(settings: &Settings, op: &Op, children: &[Arc<Partition>; 2]) -> usi
     let key = key.and_then(|key| decode_partition_key(key, definition.paths.len()).ok());
     let hash = key.map(|key| definition.hash_bytes(&key)).unwrap_or_default();
     usize::from(hash >= children[1].span.min)
+}
+
+/// What a split is to make.
+struct Plan {
+    parent: Arc<Partition>,
+    ids: [PartitionId; 2],
+    /// The first hash of the second.
+    middle: Vec<u8>,
+}
+
+impl Plan {
+    /// The hashes of the children.
+    fn spans(&self, old: &Container, head: Head) -> [Span; 2] {
+        let Span { number, min, max, lineage, .. } = &self.parent.span;
+        let lineage = [&lineage[..], &[(*number, head.ordinal)]].concat();
+        let since = old.partitions.version + 1;
+        let span = |half: usize, min: &[u8], max: &[u8]| Span {
+            number: self.ids[half].partition,
+            min: min.to_vec(),
+            max: max.to_vec(),
+            lineage: lineage.clone(),
+            since,
+        };
+        [span(0, min, &self.middle), span(1, &self.middle, max)]
+    }
+
+    /// Puts the children in the parent's place in the row of their container.
+    fn write(&self, row: &mut Value, old: &Container, head: Head) {
+        let mut all = Vec::new();
+        for partition in &old.partitions.all {
+            match partition.id == self.parent.id {
+                true => all.extend(self.spans(old, head).iter().map(Span::encode)),
+                false => all.push(partition.span.encode()),
+            }
+        }
+        let gone = old.partitions.gone.iter().chain([&self.parent.span]);
+        row["partitions"] = all.into();
+        row["partitionsGone"] = gone.map(Span::encode).collect();
+        row["partitionsVersion"] = (old.partitions.version + 1).into();
+    }
+
+    fn copy<'a>(&self, db: &'a Db, old: &'a Container) -> Copy<'a> {
+        let (parent, ids, middle) = (self.parent.id, self.ids, self.middle.clone());
+        Copy { engine: &*db.engine, settings: &old.settings, parent, ids, middle }
+    }
+}
+
+/// A fence around a partition, on a store that servers share: no round of any server is committed while it stands.
+struct Fence<'a> {
+    db: &'a Db,
+    parent: PartitionId,
+    ids: [PartitionId; 2],
+    /// What it was before.
+    before: Epoch,
+    epoch: Epoch,
+}
+
+impl<'a> Fence<'a> {
+    async fn put(db: &'a Db, plan: &Plan) -> Result<Self> {
+        let (parent, ids) = (plan.parent.id, plan.ids);
+        let key = Key::Epoch(parent);
+        let before = Epoch::decode(db.engine.get(key.family(), &key.encode()).await?);
+        if before.until.is_some() {
+            // Another server splits it, or was about to.
+            return Err(Error::Contention);
+        }
+        let until = db.now().plus(FENCE_SECS);
+        let epoch = before.fenced(until);
+        let fence = Self { db, parent, ids, before, epoch };
+        db.abandon(&ids, fence.note()).await?;
+        let mut batch = Batch::default();
+        batch.check(key.family(), key.encode(), fence.before.stored());
+        batch.put(key.family(), key.encode(), fence.epoch.encode());
+        match db.engine.commit(batch).await {
+            Ok(()) => Ok(fence),
+            Err(error) => {
+                fence.lift().await;
+                Err(error.into())
+            }
+        }
+    }
+
+    /// The note of the children.
+    fn note(&self) -> Bytes {
+        let until = self.epoch.until.unwrap_or_default();
+        Bytes::copy_from_slice(&until.0.to_le_bytes())
+    }
+
+    /// Has the fence stand longer. An error if somebody has lifted it.
+    async fn renew(&mut self) -> Result<()> {
+        self.db.pulse().await?;
+        let (note, old) = (self.note(), self.epoch.clone());
+        let until = self.db.now().plus(FENCE_SECS);
+        if self.epoch.until == Some(until) {
+            return Ok(());
+        }
+        self.epoch = self.before.fenced(until);
+        let mut batch = Batch::default();
+        for id in self.ids {
+            let key = Key::Abandoned(id);
+            batch.check(key.family(), key.encode(), Some(note.clone()));
+            batch.put(key.family(), key.encode(), self.note());
+        }
+        let key = Key::Epoch(self.parent);
+        batch.check(key.family(), key.encode(), old.stored());
+        batch.put(key.family(), key.encode(), self.epoch.encode());
+        Ok(self.db.engine.commit(batch).await?)
+    }
+
+    /// Renews it in good time. To be called after each batch.
+    async fn keep(&mut self) -> Result<()> {
+        self.db.pulse().await?;
+        let until = self.epoch.until.unwrap_or_default();
+        match until.since(self.db.now()) < FENCE_SECS / 2 {
+            true => self.renew().await,
+            false => Ok(()),
+        }
+    }
+
+    /// Gives the parent back to its writers. What is left is lifted by these, or cleared by the purge, when its time is over.
+    async fn lift(&self) {
+        drop(self.db.lift_fence(self.parent, &self.epoch).await);
+        let mut batch = Batch::default();
+        for id in self.ids {
+            let key = Key::Abandoned(id);
+            batch.check(key.family(), key.encode(), Some(self.note()));
+            batch.put(key.family(), key.encode(), Bytes::new());
+        }
+        drop(self.db.engine.commit(batch).await);
+    }
 }
 
 /// The copying of a partition into two.
@@ -260,12 +504,12 @@ impl Halves {
 
 impl Copy<'_> {
     /// Copies all, and gives the heads of the children.
-    async fn run(&self, head: Head) -> Result<[Head; 2]> {
+    async fn run(&self, head: Head, mut fence: Option<&mut Fence<'_>>) -> Result<[Head; 2]> {
         let snapshot = self.engine.snapshot();
         let mut heads = [Head { items: 0, bytes: 0, log_bytes: 0, ..head }; 2];
         let mut halves = Halves::default();
         let items = partition_range(self.parent);
-        self.each(&*snapshot, Family::Item, items, &mut |(key, value)| {
+        self.each(&*snapshot, &mut fence, (Family::Item, items), &mut |(key, value)| {
             let (ordinal, record) = (ordinal_of(key)?, Record::decode(key, value.clone())?);
             let half = self.half_of(&record.name)?;
             if half == 1 {
@@ -277,7 +521,8 @@ impl Copy<'_> {
         })
         .await?;
         for family in [Family::Id, Family::Index, Family::Expiry, Family::Feed] {
-            self.each(&*snapshot, family, partition_range(self.parent), &mut |(key, value)| {
+            let all = (family, partition_range(self.parent));
+            self.each(&*snapshot, &mut fence, all, &mut |(key, value)| {
                 let by_value = family == Family::Id || family == Family::Index && is_unique(key);
                 let ordinal = if by_value { ordinal_of_value(value)? } else { ordinal_of(key)? };
                 Ok(self.ids[halves.of(ordinal)])
@@ -285,7 +530,7 @@ impl Copy<'_> {
             .await?;
         }
         let log = history_from(self.parent, 0);
-        self.each(&*snapshot, Family::Feed, log, &mut |(key, value)| {
+        self.each(&*snapshot, &mut fence, (Family::Feed, log), &mut |(key, value)| {
             let half = self.half_of(&Version::decode(key, value)?.name)?;
             heads[half].log_bytes += entry_bytes(key, value);
             Ok(log_of(self.ids[half]))
@@ -298,8 +543,8 @@ impl Copy<'_> {
     async fn each(
         &self,
         snapshot: &dyn Snapshot,
-        family: Family,
-        mut range: std::ops::Range<Bytes>,
+        fence: &mut Option<&mut Fence<'_>>,
+        (family, mut range): (Family, std::ops::Range<Bytes>),
         place: &mut (dyn FnMut(&Pair) -> storage::Result<PartitionId> + Send),
     ) -> Result<()> {
         let limit = match family {
@@ -321,6 +566,9 @@ impl Copy<'_> {
             if !batch.writes.is_empty() {
                 self.engine.commit(batch).await?;
             }
+            if let Some(fence) = fence {
+                fence.keep().await?;
+            }
             match pairs.last() {
                 Some((last, _)) if pairs.len() == limit => range.start = successor(last),
                 _ => return Ok(()),
@@ -332,5 +580,40 @@ impl Copy<'_> {
         let definition = &self.settings.partition_key;
         let key = decode_partition_key(name, definition.paths.len())?;
         Ok(usize::from(definition.hash_bytes(&key) >= self.middle))
+    }
+}
+
+#[cfg(test)]
+impl Db {
+    /// The beginning of a split on a shared store, by a server that then dies, or sleeps.
+    pub(crate) async fn begin_split(
+        &self,
+        database: &str,
+        container: &str,
+        number: u32,
+    ) -> Result<Asleep> {
+        let old = self.container(database, container)?;
+        let plan = self.plan_split(&old, number).await?;
+        let fence = Fence::put(self, &plan).await?;
+        let (before, epoch) = (fence.before.clone(), fence.epoch.clone());
+        Ok(Asleep { old, plan, before, epoch })
+    }
+}
+
+/// A split that was stopped after its fence was put.
+#[cfg(test)]
+pub(crate) struct Asleep {
+    old: Arc<Container>,
+    plan: Plan,
+    before: Epoch,
+    epoch: Epoch,
+}
+
+#[cfg(test)]
+impl Asleep {
+    pub(crate) async fn finish(self, db: &Db) -> Result<[u32; 2]> {
+        let Self { old, plan, before, epoch } = self;
+        let mut fence = Fence { db, parent: plan.parent.id, ids: plan.ids, before, epoch };
+        db.split_fenced(&old, &plan, &mut fence).await
     }
 }

@@ -59,6 +59,28 @@ fn seeds(count: u64) -> std::ops::Range<u64> {
     }
 }
 
+/// A store on PostgreSQL with nothing in it.
+fn empty_postgres(runtime: &tokio::runtime::Runtime, urls: &[String]) -> Arc<dyn Engine> {
+    for url in urls {
+        let drop = "DROP TABLE IF EXISTS sidereal_kv, sidereal_writer, sidereal_store";
+        storage::testing::postgres::sql(url, drop);
+    }
+    let options = storage::postgres::Options { writers: 2, readers: 2, snapshots_max: 32 };
+    let opened = storage::postgres::Postgres::open(urls, crate::BUCKETS, options);
+    Arc::new(runtime.block_on(opened).unwrap())
+}
+
+/// Removes all that a store has.
+async fn empty(engine: &dyn Engine) {
+    let (snapshot, mut batch) = (engine.snapshot(), storage::Batch::default());
+    for family in storage::Family::ALL {
+        let all = bytes::Bytes::new()..storage::keycode::prefix_end(&[]);
+        let pairs = snapshot.scan(family, all, storage::Direction::Forward, usize::MAX);
+        pairs.await.unwrap().into_iter().for_each(|(key, _)| batch.delete(family, key));
+    }
+    engine.commit(batch).await.unwrap();
+}
+
 /// A server on a shared store.
 async fn server(engine: &Arc<dyn Engine>, options: Options) -> Db {
     Db::open(engine.clone(), Arc::new(StoreClock::new()), options).await.unwrap()
@@ -94,6 +116,28 @@ impl World {
         self.db.refresh().await.unwrap();
     }
 
+    /// Goes on with the next of the servers.
+    async fn take_turns(&mut self) {
+        if let Some(next) = self.others.pop() {
+            self.others.insert(0, std::mem::replace(&mut self.db, next));
+        }
+        self.db.refresh().await.unwrap();
+    }
+
+    /// An empty store with as many servers, which have other options.
+    async fn begin_again(&mut self, options: Options) {
+        if !self.db.is_shared() {
+            *self = Self::in_memory(options).await;
+            return;
+        }
+        empty(&*self.engine).await;
+        self.options = options;
+        for db in self.others.iter_mut().chain([&mut self.db]) {
+            *db = server(&self.engine, options).await;
+        }
+        self.db.create_database(&serde_json::json!({"id": "d"}), None).await.unwrap();
+    }
+
     async fn in_memory(options: Options) -> Self {
         Self::new(Arc::new(Memory::new()), options).await
     }
@@ -101,6 +145,8 @@ impl World {
     /// Another process on the same store, whose machine's clock says `time`.
     async fn restart(&mut self, time: Timestamp) {
         if self.db.is_shared() {
+            // Time is the store's, and does not go back.
+            self.clock.advance(time.since(self.clock.now()));
             self.db = server(&self.engine, self.options).await;
             return;
         }

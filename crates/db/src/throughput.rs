@@ -336,7 +336,7 @@ impl Db {
     /// Splits the fullest partition of a container until it has as many as its throughput needs.
     async fn split_up_to(&self, offer: &Offer) -> Result<()> {
         // Who has said how many partitions there are to be has said so for ever.
-        if self.options.partitions.is_some() || self.is_shared() {
+        if self.options.partitions.is_some() {
             return Ok(());
         }
         loop {

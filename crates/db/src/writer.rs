@@ -10,6 +10,7 @@ use std::future::poll_fn;
 use std::io::Write as _;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use bytes::Bytes;
 use model::clock::{Clock, Timestamp};
@@ -31,7 +32,7 @@ use crate::partition::{Head, Partition};
 use crate::purge::{Alarm, Purged, ROUND_ITEMS_MAX};
 use crate::record::Record;
 use crate::reindex::Reindexed;
-use crate::servers::WeakDb;
+use crate::servers::{Learned, WeakDb};
 use crate::settings::Beside;
 use crate::timeline::{Beginning, Step};
 use crate::{Db, Error, Result};
@@ -183,14 +184,45 @@ impl Writer {
     }
 
     /// Whether a round of our own has failed because another server was faster, and is to be made again.
-    async fn is_overtaken<T>(&mut self, result: &Result<T>) -> bool {
+    async fn is_overtaken<T>(&mut self, result: &mut Result<T>) -> bool {
         let Some(shared) = &self.shared else { return false };
         if !matches!(result, Err(Error::Contention)) || self.conflicts >= CONFLICTS_MAX {
             self.conflicts = 0;
             return false;
         }
         self.conflicts += 1;
-        shared.refresh().await.is_ok() && matches!(self.reload_head().await, Ok(true))
+        match shared.learn(self.runtime.rid, &self.partition).await {
+            Ok(Learned::Ready) => matches!(self.reload_head().await, Ok(true)),
+            Ok(Learned::Later | Learned::Fenced) => {
+                tokio::time::sleep(LATER).await;
+                true
+            }
+            Ok(Learned::Gone) => {
+                *result = Err(Error::PartitionGone);
+                false
+            }
+            Err(error) => {
+                *result = Err(error);
+                false
+            }
+        }
+    }
+
+    /// Waits until this writer may make rounds, if other servers use the store.
+    async fn learn(&mut self) -> Result<Learned> {
+        let Some(shared) = &self.shared else { return Ok(Learned::Ready) };
+        loop {
+            match shared.learn(self.runtime.rid, &self.partition).await? {
+                // A change of this server may be waiting for this very writer: it is not waited for in turn.
+                Learned::Later if self.conflicts < CONFLICTS_MAX => {
+                    self.conflicts += 1;
+                    tokio::time::sleep(LATER).await;
+                }
+                Learned::Later => return Err(Error::Contention),
+                Learned::Fenced => tokio::time::sleep(LATER).await,
+                learned => return Ok(learned),
+            }
+        }
     }
 
     /// Runs until the queue is closed.
@@ -221,7 +253,7 @@ impl Writer {
                     self.land_all().await;
                     self.renew_head().await;
                     let mut done = self.reindex_round(items_max).await;
-                    while self.is_overtaken(&done).await {
+                    while self.is_overtaken(&mut done).await {
                         done = self.reindex_round(items_max).await;
                     }
                     drop(reply.send(done));
@@ -230,7 +262,7 @@ impl Writer {
                     self.land_all().await;
                     self.renew_head().await;
                     let mut done = self.upkeep_round(&step).await;
-                    while self.is_overtaken(&done).await {
+                    while self.is_overtaken(&mut done).await {
                         done = self.upkeep_round(&step).await;
                     }
                     drop(reply.send(done));
@@ -248,13 +280,14 @@ impl Writer {
                     self.land_all().await;
                     self.renew_head().await;
                     let mut done = self.delete_key_round(deletion.clone()).await;
-                    while self.is_overtaken(&done).await {
+                    while self.is_overtaken(&mut done).await {
                         done = self.delete_key_round(deletion.clone()).await;
                     }
                     drop(reply.send(done));
                 }
                 Some(Op::Settle(reply, resume)) => {
                     self.land_all().await;
+                    self.renew_head().await;
                     drop(reply.send(self.purge_rounds().await));
                     // It is never sent anything.
                     resume.await.unwrap_or_default();
@@ -315,6 +348,13 @@ impl Writer {
 
     /// Decides a round of writes on what the rounds in flight will leave, and sends it after them.
     async fn launch(&mut self, writes: Vec<Submitted>) {
+        if self.shared.is_some() && self.partition.epoch().is_none() {
+            match self.learn().await {
+                Ok(Learned::Gone) => return self.redirect(writes),
+                Ok(_) => self.conflicts = 0,
+                Err(error) => return refuse(writes, &error),
+            }
+        }
         let mut round = Round::new(self);
         if self.shared.is_some() {
             round.look_ahead(&writes).await;
@@ -381,7 +421,9 @@ impl Writer {
         batch.put(Family::Catalog, key, head.encode());
         if self.shared.is_some() {
             let key = Key::Epoch(self.partition.id).encode();
-            batch.check(Family::Catalog, key, self.partition.epoch());
+            // Nobody has the empty one, so a round whose rule is not known fails.
+            let epoch = self.partition.epoch().map_or(Some(Bytes::new()), |epoch| epoch.stored());
+            batch.check(Family::Catalog, key, epoch);
         }
         Some(batch)
     }
@@ -438,29 +480,20 @@ impl Writer {
             };
             failed.push((flight, error));
         }
-        if let Some(shared) = &self.shared
-            && let Err(error) = shared.refresh().await
-        {
-            failed.iter_mut().for_each(|(_, why)| {
-                if matches!(why, storage::Error::Conflict) {
-                    *why = storage::Error::Unavailable(error.to_string());
-                }
-            });
-        }
-        let reloaded = self.reload_head().await;
         self.conflicts += 1;
+        let learned = self.learn().await;
+        let reloaded = self.reload_head().await;
         for (flight, error) in failed {
-            match error {
-                storage::Error::Conflict => match &reloaded {
-                    Ok(true) if self.conflicts < CONFLICTS_MAX => again.extend(flight.writes),
-                    // Another server has removed the partition.
-                    Ok(false) if self.shared.is_some() => {
-                        refuse(flight.writes, &Error::PartitionGone);
-                    }
-                    Ok(_) => refuse(flight.writes, &Error::Contention),
-                    Err(error) => refuse(flight.writes, &error.clone().into()),
-                },
-                error => refuse(flight.writes, &error.into()),
+            match (error, &learned, &reloaded) {
+                (storage::Error::Conflict, Ok(Learned::Gone), _) => self.redirect(flight.writes),
+                (storage::Error::Conflict, Err(why), _) => refuse(flight.writes, why),
+                (storage::Error::Conflict, _, Err(why)) => {
+                    refuse(flight.writes, &why.clone().into());
+                }
+                (storage::Error::Conflict, _, Ok(true)) if self.conflicts < CONFLICTS_MAX => {
+                    again.extend(flight.writes);
+                }
+                (error, ..) => refuse(flight.writes, &error.into()),
             }
         }
         if self.conflicts >= CONFLICTS_MAX {
@@ -471,18 +504,25 @@ impl Writer {
         }
     }
 
-    /// Takes the head that is in the store, for a round that may come to nothing and then is not checked. An error comes again with its commit.
+    /// Takes the head that is in the store, for a round that may come to nothing and then is not checked, and the rule. An error comes again with
+    /// its commit.
     async fn renew_head(&mut self) {
-        if self.shared.is_none() {
-            return;
-        }
+        let Some(shared) = &self.shared else { return };
+        let learned = shared.learn(self.runtime.rid, &self.partition).await;
         let key = Key::Head(self.partition.id).encode();
         let stored = self.engine.get(Family::Catalog, &key).await;
         let head = stored.ok().flatten().and_then(|bytes| Head::decode(&bytes).ok());
-        if let Some(head) = head.filter(|head| *head != self.head) {
+        if let Some(head) = head.filter(|head| learned.is_ok() && *head != self.head) {
             self.partition.set_head(head);
             self.head = head;
             self.partition.counts.drop_all();
+        }
+    }
+
+    /// Hands writes on whose partition is not there any more.
+    fn redirect(&self, writes: Vec<Submitted>) {
+        if let Some(shared) = &self.shared {
+            shared.redirect(self.runtime.rid, writes);
         }
     }
 
@@ -527,8 +567,15 @@ impl Writer {
 
     /// Removes all that is expired.
     async fn purge_rounds(&mut self) -> Result<()> {
-        while self.purge_round(ROUND_ITEMS_MAX).await?.more {}
-        Ok(())
+        loop {
+            let mut purged = self.purge_round(ROUND_ITEMS_MAX).await;
+            while self.is_overtaken(&mut purged).await {
+                purged = self.purge_round(ROUND_ITEMS_MAX).await;
+            }
+            if !purged?.more {
+                return Ok(());
+            }
+        }
     }
 
     /// Makes room in a log of versions that has reached its size, before there is more of it. If that fails, so will what comes next.
@@ -612,6 +659,9 @@ impl Writer {
 
 /// How often in a row another server may be faster before clients are told.
 const CONFLICTS_MAX: u32 = 100;
+
+/// How long a writer waits for a change that is on its way before it looks again.
+const LATER: Duration = Duration::from_millis(20);
 
 /// Tells the clients of a round that it was made.
 fn answer(flight: Flight) {

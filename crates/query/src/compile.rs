@@ -46,6 +46,8 @@ pub struct Options {
     pub now_millis: Option<i64>,
     /// What the container's vector policy says, by path (`/vector`): options of VECTORDISTANCE.
     pub vectors: Vec<(String, Json)>,
+    /// Whether shapes lie on a plane, not on the earth.
+    pub flat: bool,
 }
 
 /// How a page of a query goes on after the one before.
@@ -87,6 +89,7 @@ impl Compiled {
             parameters,
             computed: &options.computed,
             vectors: &options.vectors,
+            flat: options.flat,
             now_millis: options.now_millis,
             fields: Fields::default(),
             slots: 0,
@@ -197,6 +200,7 @@ struct Compiler<'q> {
     parameters: &'q [(String, Json)],
     computed: &'q [(String, String)],
     vectors: &'q [(String, Json)],
+    flat: bool,
     now_millis: Option<i64>,
     fields: Fields,
     slots: usize,

@@ -14,6 +14,7 @@ mod integer;
 mod item;
 pub mod like;
 mod math;
+mod plane;
 mod regexp;
 mod spatial;
 mod string;
@@ -41,6 +42,8 @@ pub struct Function {
     pub body: Body,
     /// What its result depends on.
     pub depends: Depends,
+    /// Whether it takes shapes to lie on a plane.
+    pub flat: bool,
 }
 
 /// What the result of a function depends on.
@@ -62,12 +65,19 @@ const MANY: usize = usize::MAX;
 
 /// A function of its arguments alone.
 const fn pure(name: &'static str, args: (usize, usize), body: Body) -> Function {
-    Function { name, args_min: args.0, args_max: args.1, body, depends: Depends::Arguments }
+    let depends = Depends::Arguments;
+    Function { name, args_min: args.0, args_max: args.1, body, depends, flat: false }
 }
 
 /// The function of this name, in any case, with or without underscores between its words.
 pub fn find(name: &str) -> Option<&'static Function> {
     all().find(|function| letters(function.name).eq(letters(name)))
+}
+
+/// The same for a container whose shapes lie on a plane.
+pub fn find_on_plane(name: &str) -> Option<&'static Function> {
+    let mut flat = spatial::ON_PLANE.iter();
+    flat.find(|function| letters(function.name).eq(letters(name))).or_else(|| find(name))
 }
 
 /// All of them.
@@ -98,7 +108,7 @@ const FAMILIES: &[&[Function]] = &[
 
 /// A function that also depends on the query's `now`.
 const fn timely(name: &'static str, args: (usize, usize), body: Body) -> Function {
-    Function { name, args_min: args.0, args_max: args.1, body, depends: Depends::Now }
+    Function { depends: Depends::Now, ..pure(name, args, body) }
 }
 
 /// Answers joined by AND or OR; `None` is undefined.

@@ -30,6 +30,8 @@ struct Runner {
     items: Vec<String>,
     parameters: Vec<(String, Json)>,
     computed: Vec<(String, String)>,
+    /// Whether shapes lie on a plane.
+    flat: bool,
 }
 
 impl goldenscript::Runner for Runner {
@@ -53,6 +55,10 @@ impl goldenscript::Runner for Runner {
             let name = name.trim().to_owned();
             self.parameters.retain(|(known, _)| *known != name);
             self.parameters.push((name, serde_json::from_str(value.trim())?));
+            return Ok(String::new());
+        }
+        if text == "plane" {
+            self.flat = true;
             return Ok(String::new());
         }
         if let Some((name, query)) = text.strip_prefix("computed ").and_then(|t| t.split_once('='))
@@ -89,7 +95,7 @@ impl Runner {
         let first = self.items.iter().take(1).cloned().collect::<Vec<_>>();
         let items = if first.is_empty() { vec!["{}".to_owned()] } else { first };
         let parameters = self.parameters.clone();
-        let alone = Self { items, parameters, ..Self::default() };
+        let alone = Self { items, parameters, flat: self.flat, ..Self::default() };
         let mut rows = String::new();
         let text = format!("SELECT VALUE {expression} FROM c");
         let result = alone.query(&text, &BTreeSet::new(), &mut rows);
@@ -111,6 +117,7 @@ impl Runner {
     ) -> Result<(), Box<dyn Error>> {
         let options = Options {
             computed: self.computed.clone(),
+            flat: self.flat,
             now_millis: Some(NOW_MILLIS),
             ..Options::default()
         };

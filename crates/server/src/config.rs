@@ -34,14 +34,15 @@ pub enum Command {
         data: PathBuf,
     },
     /// Copy a database to another store, and compare the two; run again, it goes on where it was stopped. Stores are directories or
-    /// postgres:// addresses; a directory must not be in use by a server, and nobody may write meanwhile
+    /// postgres:// addresses (--from or --to given several times: all parts of a store); a directory must not be in use by a server, and nobody
+    /// may write meanwhile
     Copy {
         /// The source
-        #[arg(long, value_name = "DIR|URL")]
-        from: String,
+        #[arg(long, value_name = "DIR|URL", value_delimiter = ' ', required = true)]
+        from: Vec<String>,
         /// The target: a new directory, or an empty database
-        #[arg(long, value_name = "DIR|URL")]
-        to: String,
+        #[arg(long, value_name = "DIR|URL", value_delimiter = ' ', required = true)]
+        to: Vec<String>,
     },
     /// Show what expires when in a container of a running server, how far its purge is, and what another default would do
     Ttl {
@@ -180,16 +181,18 @@ pub struct Serve {
     #[arg(long, conflicts_with = "data", help_heading = "Data")]
     pub in_memory: bool,
     /// Keep the data in a PostgreSQL cluster, which any number of servers may share: postgres://user:password@host1,host2/database. Time is
-    /// then the cluster's. Parameters: sslmode=disable|prefer|require|verify-full, sslrootcert=FILE|system
+    /// then the cluster's. Parameters: sslmode=disable|prefer|require|verify-ca|verify-full, sslrootcert=FILE|system. Given several times (or
+    /// several addresses with blanks between them), the partitions are spread over several clusters: always the same ones, in the same order
     #[arg(
         long,
         value_name = "URL",
+        value_delimiter = ' ',
         env = "SIDEREAL_STORE",
         hide_env_values = true,
         conflicts_with_all = ["data", "in_memory"],
         help_heading = "Data"
     )]
-    pub store: Option<String>,
+    pub store: Vec<String>,
 
     /// Port for HTTPS and HTTP, told apart by the first byte; 0 takes any that is free and prints it
     #[arg(long, default_value_t = 8081, help_heading = "Network")]
@@ -244,7 +247,8 @@ pub struct Serve {
         help_heading = "Keys"
     )]
     pub secondary_read_only_key: Option<String>,
-    /// Accept directory (AAD) tokens in the emulator's form, which carry an account key; they reach data but no definitions
+    /// Accept directory (AAD) tokens in the emulator's form, which carry an account key; they reach data but no definitions.
+    /// With the emulator's key they always are
     #[arg(long, help_heading = "Keys")]
     pub aad: bool,
 
@@ -346,7 +350,8 @@ impl Serve {
                 keys = keys.with(key, access)?;
             }
         }
-        if self.aad {
+        // Who has the key that everybody has may sign in with it in every way.
+        if self.aad || primary == WELL_KNOWN_KEY {
             keys = keys.with_directory();
         }
         let hint = match primary == WELL_KNOWN_KEY {

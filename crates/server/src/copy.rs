@@ -8,9 +8,11 @@ use anyhow::{Context, Result, ensure};
 use storage::Engine;
 
 /// Copies and compares; prints how far it is.
-pub async fn run(from: &str, to: &str) -> Result<bool> {
+pub async fn run(from: &[String], to: &[String]) -> Result<bool> {
     ensure!(from != to, "the source and the target are the same");
-    ensure!(is_address(from) || Path::new(from).is_dir(), "there is no data directory {from}");
+    if let [path] = from {
+        ensure!(is_address(path) || Path::new(path).is_dir(), "there is no data directory {path}");
+    }
     let source = open(from).await.context("the source")?;
     let target = open(to).await.context("the target")?;
     let shown = std::io::stderr().is_terminal();
@@ -43,9 +45,10 @@ fn is_address(store: &str) -> bool {
     store.starts_with("postgres://") || store.starts_with("postgresql://")
 }
 
-async fn open(store: &str) -> Result<Arc<dyn Engine>> {
-    Ok(match is_address(store) {
-        true => Arc::new(crate::open_store(store).await?),
-        false => Arc::new(crate::open(Path::new(store))?),
+/// A directory, or all the addresses of a store.
+async fn open(store: &[String]) -> Result<Arc<dyn Engine>> {
+    Ok(match store {
+        [path] if !is_address(path) => Arc::new(crate::open(Path::new(path))?),
+        _ => Arc::new(crate::open_store(store).await?),
     })
 }

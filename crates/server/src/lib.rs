@@ -56,25 +56,25 @@ use listener::{Listener, Protocol, Sockets};
 pub async fn serve(config: &Serve, stop: watch::Receiver<bool>) -> Result<()> {
     let (keys, key_hint) = config.keys()?;
     let machine_clock = Arc::new(SystemClock::new());
-    let (engine, data): (Arc<dyn Engine>, String) = match (&config.store, config.in_memory) {
-        (Some(url), _) => {
-            let store = open_store(url).await?;
-            let shown = store.shown();
-            (Arc::new(store), shown)
-        }
-        (None, true) => (Arc::new(Memory::new()), "in memory, gone when the server stops".into()),
-        (None, false) => {
+    let (engine, data): (Arc<dyn Engine>, String) = match (&config.store[..], config.in_memory) {
+        ([], true) => (Arc::new(Memory::new()), "in memory, gone when the server stops".into()),
+        ([], false) => {
             let engine = open(&config.data)?;
             let path = std::fs::canonicalize(&config.data).unwrap_or_else(|_| config.data.clone());
             (Arc::new(engine), path.display().to_string())
         }
+        (urls, _) => {
+            let store = open_store(urls).await?;
+            let shown = store.shown();
+            (Arc::new(store), shown)
+        }
     };
     let (guarded, failed) = Guarded::new(engine);
-    let clock: Arc<dyn Clock> = match (config.clock, &config.store) {
-        (ClockKind::System, None) => machine_clock.clone(),
-        (ClockKind::System, Some(_)) => Arc::new(StoreClock::new()),
-        (ClockKind::Virtual, None) => Arc::new(VirtualClock::running()),
-        (ClockKind::Virtual, Some(_)) => {
+    let clock: Arc<dyn Clock> = match (config.clock, config.store.is_empty()) {
+        (ClockKind::System, true) => machine_clock.clone(),
+        (ClockKind::System, false) => Arc::new(StoreClock::new()),
+        (ClockKind::Virtual, true) => Arc::new(VirtualClock::running()),
+        (ClockKind::Virtual, false) => {
             bail!("--clock virtual cannot be used with --store: time is the store's there")
         }
     };
@@ -83,7 +83,7 @@ pub async fn serve(config: &Serve, stop: watch::Receiver<bool>) -> Result<()> {
     let db = Db::open(Arc::new(guarded), clock, options).await?;
     let identity = match (&config.tls_cert, &config.tls_key) {
         (Some(chain), Some(key)) => Identity::load(chain, key)?,
-        _ if config.in_memory || config.store.is_some() => {
+        _ if config.in_memory || !config.store.is_empty() => {
             Identity::in_memory(machine_clock.now())?
         }
         _ => Identity::kept(&config.data, machine_clock.now())?,
@@ -129,9 +129,9 @@ pub fn open(data: &Path) -> Result<Embedded> {
     Ok(Embedded::open(data, embedded::Options::default())?)
 }
 
-/// Opens the store at a PostgreSQL address.
-pub async fn open_store(url: &str) -> Result<Postgres> {
-    Ok(Postgres::open(url, db::BUCKETS, postgres::Options::default()).await?)
+/// Opens the store at PostgreSQL addresses: one, or those of all its parts.
+pub async fn open_store(urls: &[String]) -> Result<Postgres> {
+    Ok(Postgres::open(urls, db::BUCKETS, postgres::Options::default()).await?)
 }
 
 /// Returns when the server is to stop, or the store has failed.
@@ -247,7 +247,7 @@ fn announce(
         (None, None) => "yours".to_owned(),
     };
     let clock = match config.clock {
-        ClockKind::System if config.store.is_some() => "the store's",
+        ClockKind::System if !config.store.is_empty() => "the store's",
         ClockKind::System => "the machine's",
         ClockKind::Virtual => "virtual (POST /_admin/clock moves it)",
     };

@@ -54,7 +54,8 @@ impl Family {
 
 /// Ordered, durable bytes.
 pub trait Engine: Send + Sync {
-    /// The state of some moment between this call and the first read: it has all commits that had returned before the call.
+    /// The state of some moment between this call and the first read: it has all commits that had returned before the call. Of a store that keeps
+    /// keys in several places, each is as of its own first read.
     fn snapshot(&self) -> Box<dyn Snapshot>;
 
     /// Reads of which each sees a state of its own, not before the call. For one who commits with a check that fails if
@@ -93,6 +94,9 @@ pub trait Engine: Send + Sync {
 
     /// Applies the writes if every check holds. Durable when it returns; visible to snapshots taken after
     /// it returns, and to none before it is durable.
+    ///
+    /// A store may keep keys in several places ([`postgres::Buckets::home`]). If one of them is lost in the middle of a commit, what lies elsewhere
+    /// than the first check (without checks: the first write) may be written without the rest, though the answer is an error; never the other way round.
     ///
     /// The work goes on to its end even if the future is dropped. Once polled, it is ahead of every commit that is made later and has
     /// its first check on the same key.

@@ -6,6 +6,9 @@
 //!        one leader, standbys             one table: sidereal_kv (b, k, v), primary key (b, k)
 //! ```
 //!
+//! Or several such stores, each with some of the buckets ([`Buckets`]); the first has the catalog. They know each other: a store is opened only with
+//! all its parts, in their order ([`shard`]).
+//!
 //! - **A commit is one transaction and one round trip**, and what it checks is locked in it ([`writing`]). Commits of a bucket keep their order. An
 //!   outcome that was lost is found out before it is answered; if that takes too long the answer is [`Error::Unknown`].
 //! - **Gets that come at the same time share a statement** ([`reading`]). A snapshot is a transaction that sees one state; it begins with its first read.
@@ -25,6 +28,7 @@ mod shard;
 mod tls;
 mod writing;
 
+use std::collections::BTreeMap;
 use std::future::ready;
 use std::ops::Range;
 use std::sync::Arc;
@@ -32,7 +36,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
-use xxhash_rust::xxh3::xxh3_64;
 
 pub use self::rows::Buckets;
 
@@ -87,18 +90,30 @@ struct Lanes {
 }
 
 impl Postgres {
-    /// Opens the store at `url` (`postgres://user:password@host1,host2/database`), and makes its tables if need be.
-    pub async fn open(url: &str, buckets: Buckets, options: Options) -> Result<Self> {
+    /// Opens the store at `urls` (`postgres://user:password@host1,host2/database`), and makes its tables if need be. Several are the parts of
+    /// one store, always the same in the same order.
+    pub async fn open(
+        urls: &[impl AsRef<str>],
+        buckets: Buckets,
+        options: Options,
+    ) -> Result<Self> {
         let tasks = tokio::runtime::Handle::current();
-        let store = Arc::new(Shard::new(Address::parse(url)?, options.snapshots_max.max(1)));
-        store.prepare((0, 1)).await?;
-        store.measure().await;
-        let writers = (0..options.writers.max(1)).map(|_| Lane::start(store.clone(), &tasks));
-        let readers = (0..=options.readers.max(1)).map(|_| ReadLane::start(store.clone(), &tasks));
-        let lanes =
-            Lanes { writers: writers.collect(), readers: readers.collect(), store: store.clone() };
-        listen(&store, &lanes.readers[0], &tasks);
-        let inner = Inner { shards: vec![lanes], buckets, tasks, turn: AtomicUsize::new(0) };
+        let addresses = urls.iter().map(|url| Address::parse(url.as_ref()));
+        let stores = addresses
+            .map(|address| Ok(Arc::new(Shard::new(address?, options.snapshots_max.max(1)))))
+            .collect::<Result<Vec<_>>>()?;
+        shard::prepare(&stores).await?;
+        let mut shards = Vec::with_capacity(stores.len());
+        for (place, store) in stores.iter().enumerate() {
+            store.measure().await;
+            let writers = (0..options.writers.max(1)).map(|_| Lane::start(place, &stores, &tasks));
+            let readers = 0..=options.readers.max(1);
+            let readers = readers.map(|_| ReadLane::start(store.clone(), &tasks));
+            let (writers, readers): (_, Vec<_>) = (writers.collect(), readers.collect());
+            listen(store, &readers[0], &tasks);
+            shards.push(Lanes { writers, readers, store: store.clone() });
+        }
+        let inner = Inner { shards, buckets, tasks, turn: AtomicUsize::new(0) };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -112,9 +127,30 @@ impl Postgres {
 impl Inner {
     /// The store that a bucket is in.
     fn shard_of(&self, bucket: i64) -> usize {
-        match (self.buckets.home)(bucket as u64) {
-            0 => 0,
-            home => (xxh3_64(&home.to_be_bytes()) % self.shards.len() as u64) as usize,
+        self.shard_at((self.buckets.home)(bucket as u64))
+    }
+
+    fn shard_at(&self, home: u64) -> usize {
+        (home % self.shards.len() as u64) as usize
+    }
+
+    /// A batch as the rows of each store that it touches, in the order of the stores.
+    fn rows(&self, batch: &Batch) -> Vec<(usize, Rows)> {
+        let shard = |family, key: &[u8]| self.shard_at(self.buckets.home(family, key));
+        let mut parts: BTreeMap<usize, Batch> = BTreeMap::new();
+        if self.shards.len() > 1 {
+            for check in &batch.checks {
+                let part = parts.entry(shard(check.family, &check.key)).or_default();
+                part.checks.push(check.clone());
+            }
+            for write in &batch.writes {
+                let part = parts.entry(shard(write.family, &write.key)).or_default();
+                part.writes.push(write.clone());
+            }
+        }
+        match parts.len() {
+            0 => vec![(0, Rows::of(batch, self.buckets))],
+            _ => parts.iter().map(|(shard, part)| (*shard, Rows::of(part, self.buckets))).collect(),
         }
     }
 
@@ -166,8 +202,7 @@ impl Inner {
         if range.is_empty() || limit == 0 {
             return None;
         }
-        // Catalog rows lie in any bucket, and are found by an index of their own.
-        let buckets = (family != Family::Catalog).then(|| self.buckets.span(family, &range));
+        let buckets = self.buckets.span(family, &range);
         let shards = match buckets {
             Some((first, last)) if first == last => {
                 let shard = self.shard_of(first);
@@ -237,16 +272,16 @@ impl Engine for Postgres {
         let inner = &self.inner;
         let first = batch.checks.first().map(|check| (check.family, &check.key));
         let first = first.or(batch.writes.first().map(|write| (write.family, &write.key)));
-        let home =
-            first.map_or(0, |(family, key)| (inner.buckets.home)((inner.buckets.of)(family, key)));
-        let lanes = &inner.shards[0];
+        let home = first.map_or(0, |(family, key)| inner.buckets.home(family, key));
+        let lanes = &inner.shards[inner.shard_at(home)];
         if let Err(error) = lanes.store.check_open() {
             return Box::pin(ready(Err(error)));
         }
         // Sent at once, not when first polled: the work goes on even if the future is dropped.
-        let writer = (xxh3_64(&home.to_be_bytes()) % lanes.writers.len() as u64) as usize;
+        let turn = home / inner.shards.len() as u64;
+        let writer = (turn % lanes.writers.len() as u64) as usize;
         let (reply, made) = oneshot::channel();
-        let job = Job::Commit(Rows::of(&batch, inner.buckets), reply);
+        let job = Job::Commit(inner.rows(&batch), reply);
         if lanes.writers[writer].send(job).is_err() {
             return Box::pin(ready(Err(Error::Closed)));
         }

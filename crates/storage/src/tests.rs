@@ -6,6 +6,7 @@ mod open;
 mod postgres;
 mod random;
 mod scripts;
+mod tls;
 
 use crate::{Batch, Error, Family, Result};
 

@@ -107,17 +107,9 @@ fn ttl_r01_to_r24_random_histories_of_servers_on_one_store() {
 
 #[test]
 fn ttl_r01_to_r24_random_histories_on_postgres() {
-    let Some(url) = storage::testing::postgres::database() else { return };
+    let Some(urls) = storage::testing::postgres::databases(2) else { return };
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let mut engine = || -> Arc<dyn Engine> {
-        storage::testing::postgres::sql(
-            &url,
-            "DROP TABLE IF EXISTS sidereal_kv, sidereal_writer, sidereal_store",
-        );
-        let options = storage::postgres::Options { writers: 2, readers: 2, snapshots_max: 32 };
-        let opened = storage::postgres::Postgres::open(&url, crate::BUCKETS, options);
-        Arc::new(runtime.block_on(opened).unwrap())
-    };
+    let mut engine = || super::empty_postgres(&runtime, &urls);
     run_seeds((1, 3), &mut engine, Options::default(), false);
     let mirror = || -> Arc<dyn Engine> { Arc::new(Mirror::new(Arc::new(Memory::new()), engine())) };
     run_seeds((1, 1), mirror, Options::default(), false);

@@ -5,11 +5,13 @@
 
 use std::error::Error as StdError;
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use goldenscript::{Command, Context, Runner};
 use model::partition_key::PartitionKey;
 use serde_json::{Map, Value, json};
-use storage::Family;
+use storage::memory::Memory;
+use storage::{Engine, Family};
 
 use super::{START, World};
 use crate::items::{PageRequest, ReadOptions, Scope, Verb, Write};
@@ -17,12 +19,51 @@ use crate::{ChangesMode, ChangesRequest, Options, Result};
 
 #[test]
 fn scripts() {
+    run_all(&mut || None);
+}
+
+/// Two servers on one store, each command to the other one: the same text must come out.
+#[test]
+fn scripts_on_two_servers() {
+    run_all(&mut || Some(Arc::new(Memory::new())));
+}
+
+/// The same on a store of PostgreSQL in two parts.
+#[test]
+fn scripts_on_two_servers_and_postgres() {
+    let Some(urls) = storage::testing::postgres::databases(2) else { return };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let engine = super::empty_postgres(&runtime, &urls);
+    run_all(&mut || {
+        runtime.block_on(super::empty(&*engine));
+        Some(engine.clone())
+    });
+}
+
+/// What this says is about the memory of one server: where its readers begin.
+const OF_ONE_SERVER: &str = "r22_readers_pass_the_dead_once";
+
+/// Request units come with the time of the machine, which no script can move where `now` is the store's.
+const OF_ONE_MACHINE: &str = "r20_only_left_over_request_units";
+
+/// Makes the store that servers share; `None` for a server of its own.
+type Store<'a> = &'a mut dyn FnMut() -> Option<Arc<dyn Engine>>;
+
+fn run_all(store: Store<'_>) {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/testscripts");
     let mut count = 0;
     for folder in std::fs::read_dir(root).unwrap() {
         for script in std::fs::read_dir(folder.unwrap().path()).unwrap() {
-            let mut session = Session::new();
-            goldenscript::run(&mut session, script.unwrap().path()).unwrap();
+            let script = script.unwrap().path();
+            println!("{}", script.display());
+            let mut session = Session::new(store());
+            if script.ends_with(OF_ONE_SERVER) {
+                session.world.others.clear();
+            }
+            if script.ends_with(OF_ONE_MACHINE) && session.world.db.is_shared() {
+                continue;
+            }
+            goldenscript::run(&mut session, script).unwrap();
             count += 1;
         }
     }
@@ -39,9 +80,14 @@ struct Session {
 type Output = std::result::Result<String, Box<dyn StdError>>;
 
 impl Session {
-    fn new() -> Self {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let world = runtime.block_on(World::in_memory(Options::default()));
+    fn new(store: Option<Arc<dyn Engine>>) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let world = runtime.block_on(async {
+            match store {
+                Some(store) => World::shared(store, 2, Options::default()).await,
+                None => World::in_memory(Options::default()).await,
+            }
+        });
         Self { runtime, world, etags: Map::new() }
     }
 }
@@ -52,6 +98,7 @@ impl Runner for Session {
     fn run(&mut self, command: &Command, _: &Context) -> Output {
         let Self { runtime, world, etags } = self;
         runtime.block_on(async {
+            world.take_turns().await;
             match command.name.as_str() {
                 "container" => container(world, command).await,
                 "replace-container" => replace_container(world, command).await,
@@ -60,8 +107,7 @@ impl Runner for Session {
                     Ok(String::new())
                 }
                 "throttle" => {
-                    *world =
-                        World::in_memory(Options { throttle: true, ..Options::default() }).await;
+                    world.begin_again(Options { throttle: true, ..Options::default() }).await;
                     Ok(String::new())
                 }
                 "create" | "upsert" | "replace" | "delete" => write(world, etags, command).await,
@@ -100,7 +146,7 @@ impl Runner for Session {
 /// `partitions 3`: containers are made with so many.
 async fn partitions(world: &mut World, command: &Command) -> Output {
     let count = command.consume_args().next_pos().ok_or("how many?")?.parse()?;
-    *world = World::in_memory(Options { partitions: Some(count), ..Options::default() }).await;
+    world.begin_again(Options { partitions: Some(count), ..Options::default() }).await;
     Ok(String::new())
 }
 
@@ -522,7 +568,12 @@ async fn purge(world: &World, command: &Command) -> Output {
 
 async fn lag(world: &World) -> Output {
     let mut output = String::new();
-    for lag in world.db.lag().await? {
+    for mut lag in world.db.lag().await? {
+        // Each server counts what it has purged itself.
+        for other in &world.others {
+            let own = other.lag().await?;
+            lag.purged += own.iter().map(|own| own.purged).sum::<u64>();
+        }
         writeln!(
             output,
             "{}: {} items, {} s behind, {} purged",

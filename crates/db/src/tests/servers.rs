@@ -8,7 +8,10 @@ use storage::memory::Memory;
 
 use super::{World, key, server};
 use crate::items::{ReadOptions, Scope, Verb, Write};
-use crate::{ChangesMode, ChangesRequest, Container, Db, Error, Options, Written};
+use crate::{
+    ChangesMode, ChangesRequest, Container, Db, Error, Kind, Options, Parent, Place, Throughput,
+    Written,
+};
 
 async fn world() -> World {
     let options = Options { partitions: Some(2), ..Options::default() };
@@ -68,6 +71,103 @@ async fn definitions_are_known_to_all_from_the_next_request_on() {
     assert!(matches!(read(b, "x").await, Err(Error::NotFound)));
     write(b, Verb::Create, "x", 4, None).await.unwrap();
     assert_eq!(read(a, "x").await.unwrap()["n"], 4);
+}
+
+/// What the catalog holds beside containers: made, changed and removed by one server, known to the other with its next request.
+#[tokio::test]
+async fn every_kind_of_resource_is_known_to_all_from_the_next_request_on() {
+    let world = world().await;
+    let (a, b) = (&world.db, &world.others[0]);
+    let (user, within) = (Parent::User("d", "u"), Parent::Container("d", "c"));
+    let permission = json!({"id": "p", "permissionMode": "Read", "resource": "dbs/d/colls/c"});
+    let kinds = [
+        (Parent::Database("d"), Kind::User, json!({"id": "u"})),
+        (user, Kind::Permission, permission),
+        (
+            within,
+            Kind::Procedure,
+            json!({"id": "s", "body": "function () { __.response.setBody(1); }"}),
+        ),
+        (
+            within,
+            Kind::Trigger,
+            json!({"id": "t", "body": "function () {}", "triggerType": "Pre", "triggerOperation": "All"}),
+        ),
+        (within, Kind::Function, json!({"id": "f", "body": "function () { return 1; }"})),
+    ];
+    for (parent, kind, body) in &kinds {
+        let (place, id) = (Place { parent: *parent, kind: *kind }, body["id"].as_str().unwrap());
+        a.create_resource(place, body, false).await.unwrap();
+        assert!(
+            matches!(b.resource(place, id), Err(Error::NotFound | Error::OwnerNotFound)),
+            "{id}: before its next request"
+        );
+        b.refresh().await.unwrap();
+        assert_eq!(
+            b.resource(place, id).unwrap().to_json(),
+            a.resource(place, id).unwrap().to_json()
+        );
+    }
+    // Changed by b, used by a.
+    let place = Place { parent: within, kind: Kind::Procedure };
+    let changed = json!({"id": "s", "body": "function () { __.response.setBody(2); }"});
+    b.replace_resource(place, "s", &changed, None).await.unwrap();
+    let known = container(a).await.unwrap();
+    let run = a.execute(&known, "s", &key("x"), &json!(null)).await.result.unwrap();
+    assert_eq!(run.response.as_deref(), Some("2"));
+    let place = Place { parent: user, kind: Kind::Permission };
+    let rid = b.resource(place, "p").unwrap().rid();
+    b.delete_resource(place, "p", None).await.unwrap();
+    a.refresh().await.unwrap();
+    assert!(a.permission(&rid).is_none(), "its tokens are good for nothing any more");
+    // A name that is taken is taken on every server, whatever it knows.
+    b.create_database(&json!({"id": "e"}), None).await.unwrap();
+    assert!(matches!(a.create_database(&json!({"id": "e"}), None).await, Err(Error::Exists)));
+}
+
+/// Throughput: the request after the one that changed it has the new rate.
+#[tokio::test]
+async fn throughput_counts_for_all_from_the_next_request_on() {
+    let options = Options { throttle: true, partitions: Some(2), ..Options::default() };
+    let world = World::shared(Arc::new(Memory::new()), 2, options).await;
+    let (a, b) = (&world.db, &world.others[0]);
+    a.create_container("d", &definition(None), Some(Throughput::Manual(400))).await.unwrap();
+    let rate = |container: &Container| container.partitions.all[0].bucket().rate();
+    assert_eq!(rate(&*container(b).await.unwrap()), Some(200.0));
+    let offer = a.offers()[0].clone();
+    let mut body = offer.to_json();
+    body["content"]["offerThroughput"] = json!(1_000);
+    a.replace_offer(&offer.rid.to_string(), &body, crate::Migration::None).await.unwrap();
+    assert_eq!(rate(&*container(b).await.unwrap()), Some(500.0));
+}
+
+/// An indexing policy: what is written by another server has the terms of the new one, and the rebuild by either is for both.
+#[tokio::test]
+async fn an_indexing_policy_counts_for_all_from_the_next_request_on() {
+    let world = world().await;
+    let (a, b) = (&world.db, &world.others[0]);
+    write(a, Verb::Create, "old", 1, None).await.unwrap();
+    let known = container(b).await.unwrap();
+    let mut narrow = definition(None);
+    narrow["indexingPolicy"] =
+        json!({"includedPaths": [{"path": "/n/?"}], "excludedPaths": [{"path": "/*"}]});
+    a.replace_container("d", "c", &narrow, None).await.unwrap();
+    // b has begun its write under the policy before.
+    let late = Write {
+        verb: Verb::Create,
+        partition_key: Some(key("late")),
+        body: json!({"id": "late", "n": 7, "m": 7}).to_string().into(),
+        if_match: None,
+        if_none_match: None,
+    };
+    b.write(&known, late).await.result.unwrap();
+    write(b, Verb::Create, "new", 2, None).await.unwrap();
+    while !container(b).await.unwrap().settings.is_indexed() {
+        b.purge().await.unwrap();
+    }
+    assert!(container(a).await.unwrap().settings.is_indexed());
+    let report = crate::check::run(&*world.engine, None, &mut |_, _| {}).await.unwrap();
+    assert_eq!(report.problems, Vec::<String>::new());
 }
 
 #[tokio::test]
@@ -212,6 +312,98 @@ async fn the_purge_is_leased() {
     assert_eq!(world.db.container("d", "c").unwrap().usage(), (0, 0));
 }
 
+/// Both servers write while one of them splits: nothing is lost or counted twice, and what was queued goes to the children.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_split_is_obeyed_by_the_writers_of_all_servers() {
+    let world = world().await;
+    let (a, b) = (world.db.clone(), world.others[0].clone());
+    for n in 0..200 {
+        write(&a, Verb::Create, &format!("old{n}"), n, None).await.unwrap();
+    }
+    let token = ChangesRequest::Now;
+    let from = (ChangesMode::Latest, &token);
+    let now = b.changes(&container(&b).await.unwrap(), &Scope::Container, from, 10).await;
+    let seen = now.result.unwrap().etag;
+    let session = container(&a).await.unwrap().partition_of(&key("x")).session();
+
+    let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let mut clients = Vec::new();
+    for client in 0..6_u64 {
+        let db = if client % 2 == 0 { a.clone() } else { b.clone() };
+        let stop = stop.clone();
+        clients.push(tokio::spawn(async move {
+            let mut n = 0;
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) || n == 0 {
+                write(&db, Verb::Upsert, &format!("c{client}-{n}"), n, None).await.unwrap();
+                n += 1;
+            }
+            n
+        }));
+    }
+    let mut split = Vec::new();
+    for number in [0, 1] {
+        let [one, two] = a.split("d", "c", number).await.unwrap();
+        split.extend([one, two]);
+    }
+    b.refresh().await.unwrap();
+    b.split("d", "c", split[3]).await.unwrap();
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    let mut written = 0;
+    for client in clients {
+        written += client.await.unwrap();
+    }
+    for db in [&a, &b] {
+        let all = container(db).await.unwrap();
+        assert_eq!(all.partitions.all.len(), 5);
+        db.look_at_heads(all.partitions.all.iter().cloned()).await.unwrap();
+        assert_eq!(all.usage().0, 200 + written);
+        // What the parents have promised holds: a session, and a place in the feed.
+        let options = ReadOptions { session: &[session] };
+        let read = db.read(&all, &key("old1"), "old1", options).await;
+        assert!(read.result.is_ok());
+        let from = ChangesRequest::After(seen.clone());
+        let from = (ChangesMode::Latest, &from);
+        let new = db.changes(&all, &Scope::Container, from, 100_000).await.result.unwrap();
+        assert_eq!(new.rows.len() as u64, written);
+    }
+    // The parents' data goes when no request can be reading it any more.
+    world.clock.advance(301);
+    a.purge_all().await.unwrap();
+    let report = crate::check::run(&*world.engine, None, &mut |_, _| {}).await.unwrap();
+    assert_eq!(report.problems, Vec::<String>::new());
+}
+
+/// A server that dies while it splits holds the writers up for a while, not for ever, and what it has left is removed.
+#[tokio::test]
+async fn a_split_that_never_ends_is_given_up() {
+    let world = world().await;
+    let (a, b) = (&world.db, &world.others[0]);
+    write(a, Verb::Create, "x", 1, None).await.unwrap();
+    let all = container(a).await.unwrap();
+    let number = all.partition_of(&key("x")).id.partition;
+    let died = a.begin_split("d", "c", number).await.unwrap();
+    let waiting = write(b, Verb::Upsert, "x", 2, None);
+    tokio::pin!(waiting);
+    tokio::select! {
+        _ = &mut waiting => panic!("it must wait"),
+        () = tokio::time::sleep(std::time::Duration::from_millis(60)) => {}
+    }
+    assert_eq!(read(b, "x").await.unwrap()["n"], 1, "reads do not wait");
+    assert!(matches!(b.split("d", "c", number).await, Err(Error::Contention)));
+    world.clock.advance(16);
+    waiting.await.unwrap();
+    // The dead one wakes up, and is refused.
+    assert!(matches!(died.finish(a).await, Err(Error::Contention)));
+    b.purge_all().await.unwrap();
+    let children = b.split("d", "c", number).await.unwrap();
+    assert_eq!(read(a, "x").await.unwrap()["n"], 2);
+    assert!(children[0] > number);
+    world.clock.advance(301);
+    b.purge_all().await.unwrap();
+    let report = crate::check::run(&*world.engine, None, &mut |_, _| {}).await.unwrap();
+    assert_eq!(report.problems, Vec::<String>::new());
+}
+
 /// Many clients of two servers count up the same items: nothing is lost, nothing counted twice, and each name is created once.
 #[tokio::test(flavor = "multi_thread")]
 async fn two_servers_at_once_lose_nothing() {
@@ -220,11 +412,11 @@ async fn two_servers_at_once_lose_nothing() {
 
 #[test]
 fn two_servers_at_once_lose_nothing_on_postgres() {
-    let Some(url) = storage::testing::postgres::database() else { return };
+    let Some(urls) = storage::testing::postgres::databases(2) else { return };
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         let options = storage::postgres::Options { writers: 2, readers: 2, snapshots_max: 8 };
-        let open = || storage::postgres::Postgres::open(&url, crate::BUCKETS, options);
+        let open = || storage::postgres::Postgres::open(&urls, crate::BUCKETS, options);
         count_up(Arc::new(open().await.unwrap()), 20).await;
     });
 }

@@ -149,7 +149,16 @@ impl Compiler<'_> {
                     }
                     let expr = self.expr(&key.expr)?;
                     // The nearest vectors come first, whichever way their metric counts.
-                    let descending = nearest_first(&expr).unwrap_or(key.descending);
+                    let nearest = nearest_first(&expr);
+                    let descending = nearest.unwrap_or(key.descending);
+                    let expr = match nearest {
+                        // What has no vector is not near.
+                        Some(false) => {
+                            let far = Expr::Constant(Some(Json::Object(Default::default())));
+                            Expr::Coalesce(Box::new(expr), Box::new(far))
+                        }
+                        _ => expr,
+                    };
                     Ok(SortKey { expr, descending })
                 });
                 Ok((keys.collect::<Result<_>>()?, None))

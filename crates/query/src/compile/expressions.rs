@@ -222,7 +222,8 @@ impl Compiler<'_> {
             let message = format!("The {upper} function is only allowed in ORDER BY RANK.");
             return Err(Diagnostic::at(name_span, "SC2240", message).into());
         }
-        let Some(function) = functions::find(name) else {
+        let find = if self.flat { functions::find_on_plane } else { functions::find };
+        let Some(function) = find(name) else {
             let message = format!("'{name}' is not a recognized built-in function name.");
             return Err(Diagnostic::at(name_span, "SC2005", message).into());
         };

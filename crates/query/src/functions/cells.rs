@@ -5,13 +5,21 @@ use serde_json::Value as Json;
 
 use super::geometry::{Geometry, Place, arc_latitudes, is_clockwise};
 
-/// The cells to keep a value under; none if it is no shape.
-pub fn of_shape(json: &Json) -> Vec<Cell> {
-    Geometry::parse(json).map_or(Vec::new(), |shape| cover(&spans(&shape), SHAPE_CELLS_MAX))
+/// The cells to keep a value under, on the earth or on a plane; none if it is no shape.
+pub fn of_shape(json: &Json, flat: bool) -> Vec<Cell> {
+    let spans = match flat {
+        true => Geometry::parse_flat(json).map(|shape| flat_spans(&shape, 0.0)),
+        false => Geometry::parse(json).map(|shape| spans(&shape)),
+    };
+    spans.map_or(Vec::new(), |spans| cover(&spans, SHAPE_CELLS_MAX))
 }
 
-/// The cells to find all shapes in that come within so many metres of this one; `None` if it is no shape.
-pub fn around(json: &Json, metres: f64) -> Option<Vec<Cell>> {
+/// The cells to find all shapes in that come within so many metres of this one (on a plane: so many of its units); `None` if it is no shape.
+pub fn around(json: &Json, metres: f64, flat: bool) -> Option<Vec<Cell>> {
+    if flat {
+        let shape = Geometry::parse_flat(json).ok()?;
+        return Some(cover(&flat_spans(&shape, metres.max(0.0)), REGION_CELLS_MAX));
+    }
     /// The earth is curved nowhere more than at the equator, to the north: no degree is shorter.
     const RADIUS_MIN: f64 = 6_335_000.0;
     let shape = Geometry::parse(json).ok()?;
@@ -40,6 +48,34 @@ fn spans(shape: &Geometry) -> Vec<Span> {
                 _ => Span::WORLD,
             })
             .collect(),
+    }
+}
+
+/// A span around each part of a shape on a plane, and what comes within a distance of it. Of a plane that has no end, the farther out the
+/// larger a piece is what a degree is there: its place is the logarithm of a coordinate, which any number has, and which keeps their order.
+fn flat_spans(shape: &Geometry, distance: f64) -> Vec<Span> {
+    /// What counts as touching may be this much of a coordinate apart.
+    const NEAR: f64 = 1e-9;
+    let degrees = |number: f64, most: f64| {
+        let end = (number.abs().ln_1p() / f64::MAX.ln() * most).min(most * 0.999_999);
+        end.copysign(number)
+    };
+    let around = |places: &[Place]| {
+        let reach = |numbers: &dyn Fn(&Place) -> f64, most: f64| {
+            let least = places.iter().map(numbers).fold(f64::INFINITY, f64::min);
+            let greatest = places.iter().map(numbers).fold(f64::NEG_INFINITY, f64::max);
+            let near = NEAR * least.abs().max(greatest.abs()) + distance;
+            (degrees(least - near, most), degrees(greatest + near, most))
+        };
+        let ((west, east), (south, north)) = (reach(&|p| p.0, 180.0), reach(&|p| p.1, 90.0));
+        Span { west, east, south, north }
+    };
+    match shape {
+        Geometry::Points(places) => places.iter().map(|place| around(&[*place])).collect(),
+        Geometry::Lines(lines) => lines.iter().map(|line| around(line)).collect(),
+        Geometry::Polygons(polygons) => {
+            polygons.iter().filter_map(|rings| rings.first()).map(|ring| around(ring)).collect()
+        }
     }
 }
 
@@ -72,6 +108,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::functions::plane;
 
     fn related(a: &[Cell], b: &[Cell]) -> bool {
         a.iter().any(|a| b.iter().any(|b| a.starts_with(b) || b.starts_with(a)))
@@ -113,35 +150,74 @@ mod tests {
             let spread = [0.001, 0.5, 5.0, 30.0][random.usize(0..4)];
             let (a, b) = (shape(&mut random, spread), shape(&mut random, spread));
             let (first, second) = (Geometry::parse(&a).unwrap(), Geometry::parse(&b).unwrap());
-            let cells = of_shape(&a);
+            let cells = of_shape(&a, false);
             assert!((1..=SHAPE_CELLS_MAX).contains(&cells.len()), "{a}");
             if first.intersects(&second) || first.is_within(&second) || second.is_within(&first) {
                 met += 1;
-                assert!(related(&cells, &around(&b, 0.0).unwrap()), "{a} {b}");
+                assert!(related(&cells, &around(&b, 0.0, false).unwrap()), "{a} {b}");
             }
             let distance = first.distance(&second);
             if distance < 2_000_000.0 {
                 near += 1;
-                assert!(related(&cells, &around(&b, distance).unwrap()), "{distance} {a} {b}");
+                assert!(
+                    related(&cells, &around(&b, distance, false).unwrap()),
+                    "{distance} {a} {b}"
+                );
             }
-            apart += usize::from(!related(&cells, &around(&b, 0.0).unwrap()));
+            apart += usize::from(!related(&cells, &around(&b, 0.0, false).unwrap()));
         }
         assert!(met > 100 && near > 100 && apart > 500, "{met} {near} {apart}");
     }
 
+    /// The same on a plane, where coordinates may be anything.
+    #[test]
+    fn flat_shapes_that_meet_have_cells_that_meet() {
+        let mut random = fastrand::Rng::with_seed(8);
+        let (mut met, mut near, mut apart) = (0, 0, 0);
+        for _ in 0..3_000 {
+            let scale = [1e-6, 1.0, 1e3, 1e9][random.usize(0..4)];
+            let mut number = || f64::from(random.i32(-6..7)) * scale;
+            let mut corner = || json!([number(), number()]);
+            let mut shape = |kind: usize| match kind {
+                0 => json!({"type": "Point", "coordinates": corner()}),
+                1 => json!({"type": "LineString", "coordinates": [corner(), corner()]}),
+                _ => {
+                    let (a, b, c) = (corner(), corner(), corner());
+                    json!({"type": "Polygon", "coordinates": [[a, b, c, a]]})
+                }
+            };
+            let (a, b) = (shape(met % 3), shape(near % 3));
+            let first = Geometry::parse_flat(&a).unwrap();
+            let second = Geometry::parse_flat(&b).unwrap();
+            let cells = of_shape(&a, true);
+            if plane::intersects(&first, &second) || plane::is_within(&first, &second) {
+                met += 1;
+                assert!(related(&cells, &around(&b, 0.0, true).unwrap()), "{a} {b}");
+            }
+            let distance = plane::distance(&first, &second);
+            near += 1;
+            assert!(related(&cells, &around(&b, distance, true).unwrap()), "{distance} {a} {b}");
+            apart += usize::from(!related(&cells, &around(&b, 0.0, true).unwrap()));
+        }
+        assert!(met > 100 && apart > 500, "{met} {near} {apart}");
+    }
+
     #[test]
     fn what_is_no_shape_has_no_cells() {
-        assert_eq!(of_shape(&json!({"type": "Point", "coordinates": [0, 91]})), Vec::<Cell>::new());
-        assert_eq!(of_shape(&json!("x")), Vec::<Cell>::new());
-        assert_eq!(around(&json!(1), 5.0), None);
+        assert_eq!(
+            of_shape(&json!({"type": "Point", "coordinates": [0, 91]}), false),
+            Vec::<Cell>::new()
+        );
+        assert_eq!(of_shape(&json!("x"), false), Vec::<Cell>::new());
+        assert_eq!(around(&json!(1), 5.0, false), None);
     }
 
     #[test]
     fn cells_are_small_where_shapes_are() {
         let point = json!({"type": "Point", "coordinates": [-122.33, 47.6]});
-        assert_eq!(of_shape(&point).len(), 1);
-        assert_eq!(of_shape(&point)[0].len(), model::cells::DEPTH_MAX);
-        let around = around(&point, 1_000.0).unwrap();
+        assert_eq!(of_shape(&point, false).len(), 1);
+        assert_eq!(of_shape(&point, false)[0].len(), model::cells::DEPTH_MAX);
+        let around = around(&point, 1_000.0, false).unwrap();
         assert!(around.iter().all(|cell| cell.len() > 12) && around.len() <= REGION_CELLS_MAX);
     }
 }

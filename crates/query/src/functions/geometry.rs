@@ -32,6 +32,17 @@ pub enum Geometry {
 impl Geometry {
     /// Reads GeoJSON; the error says what is wrong with it.
     pub fn parse(json: &Json) -> Result<Self, &'static str> {
+        Self::parse_with(json, place)
+    }
+
+    /// The same on a plane, where coordinates have no bounds.
+    pub fn parse_flat(json: &Json) -> Result<Self, &'static str> {
+        Self::parse_with(json, flat_place)
+    }
+
+    fn parse_with(json: &Json, place: ReadPlace) -> Result<Self, &'static str> {
+        let line = |json: &Json| line(json, place);
+        let polygon = |json: &Json| polygon(json, place);
         let kind = json.get("type").and_then(Json::as_str);
         let kind = kind.ok_or("The value is not a GeoJSON object.")?;
         let coordinates = json.get("coordinates").ok_or("Coordinates are missing.")?;
@@ -90,7 +101,7 @@ impl Geometry {
         !a.iter().any(|a| b.iter().any(|b| cross(*a, *b)))
     }
 
-    fn places(&self) -> Box<dyn Iterator<Item = Place> + '_> {
+    pub(super) fn places(&self) -> Box<dyn Iterator<Item = Place> + '_> {
         match self {
             Geometry::Points(points) => Box::new(points.iter().copied()),
             Geometry::Lines(lines) => Box::new(lines.iter().flatten().copied()),
@@ -99,7 +110,7 @@ impl Geometry {
     }
 
     /// The edges; a point is an edge without length.
-    fn edges(&self) -> Vec<(Place, Place)> {
+    pub(super) fn edges(&self) -> Vec<(Place, Place)> {
         let of_line = |line: &Vec<Place>| -> Vec<(Place, Place)> {
             line.windows(2).map(|pair| (pair[0], pair[1])).collect()
         };
@@ -130,12 +141,17 @@ impl Geometry {
     }
 }
 
-fn place(json: &Json) -> Result<Place, &'static str> {
+/// How a position is read.
+type ReadPlace = fn(&Json) -> Result<Place, &'static str>;
+
+fn flat_place(json: &Json) -> Result<Place, &'static str> {
     let numbers = json.as_array().ok_or("A position must be an array of numbers.")?;
     let number = |i: usize| numbers.get(i).and_then(Json::as_f64);
-    let (Some(longitude), Some(latitude)) = (number(0), number(1)) else {
-        return Err("A position must have at least two numbers.");
-    };
+    number(0).zip(number(1)).ok_or("A position must have at least two numbers.")
+}
+
+fn place(json: &Json) -> Result<Place, &'static str> {
+    let (longitude, latitude) = flat_place(json)?;
     if !(-90.0..=90.0).contains(&latitude) {
         return Err("Latitude values must be between -90 and 90 degrees.");
     }
@@ -147,13 +163,13 @@ fn place(json: &Json) -> Result<Place, &'static str> {
 
 fn list<T>(
     json: &Json,
-    part: fn(&Json) -> Result<T, &'static str>,
+    part: impl Fn(&Json) -> Result<T, &'static str>,
 ) -> Result<Vec<T>, &'static str> {
     let items = json.as_array().ok_or("Coordinates must be an array.")?;
     items.iter().map(part).collect()
 }
 
-fn line(json: &Json) -> Result<Vec<Place>, &'static str> {
+fn line(json: &Json, place: ReadPlace) -> Result<Vec<Place>, &'static str> {
     let places = list(json, place)?;
     if places.len() < 2 {
         return Err("A LineString must have at least two positions.");
@@ -161,7 +177,7 @@ fn line(json: &Json) -> Result<Vec<Place>, &'static str> {
     Ok(places)
 }
 
-fn polygon(json: &Json) -> Result<Vec<Vec<Place>>, &'static str> {
+fn polygon(json: &Json, place: ReadPlace) -> Result<Vec<Vec<Place>>, &'static str> {
     let rings = list(json, |ring| list(ring, place))?;
     if rings.is_empty() {
         return Err("A Polygon must have at least one ring.");

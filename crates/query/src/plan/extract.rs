@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 use super::condition::Condition;
 use super::range::{Range, normalize};
 use crate::expr::{Block, Expr, SourceRows};
-use crate::functions::cells;
+use crate::functions::{Function, cells};
 use crate::item::Fields;
 use crate::sql::ast::{BinaryOp, Step, SubqueryKind};
 
@@ -119,7 +119,7 @@ impl Paths<'_> {
                 let condition = self.ranges(value, vec![Range::prefix(prefix)]);
                 condition.map_or(ANY, |(condition, exact)| (condition, exact && only))
             }
-            Expr::Call(function, args) => self.call(function.name, args).unwrap_or(ANY),
+            Expr::Call(function, args) => self.call(function, args).unwrap_or(ANY),
             // A bare path is true where it is true.
             Expr::Field(..) | Expr::Slot(_) | Expr::Member(..) => {
                 self.ranges(expr, vec![Range::point(json!(true))]).unwrap_or(ANY)
@@ -154,7 +154,7 @@ impl Paths<'_> {
         if let Expr::Call(function, args) = expr {
             let near = matches!(op, BinaryOp::Less | BinaryOp::LessOrEqual | BinaryOp::Equal);
             return match (function.name, value.as_f64()) {
-                ("ST_DISTANCE", Some(metres)) if near => self.shapes(args, metres),
+                ("ST_DISTANCE", Some(metres)) if near => self.shapes(function, args, metres),
                 _ => None,
             };
         }
@@ -189,7 +189,8 @@ impl Paths<'_> {
         self.ranges(needle, points).unwrap_or(ANY)
     }
 
-    fn call(&self, name: &str, args: &[Expr]) -> Option<(Condition, bool)> {
+    fn call(&self, function: &Function, args: &[Expr]) -> Option<(Condition, bool)> {
+        let name = function.name;
         let of_type = |example: Json| -> Option<(Condition, bool)> {
             self.ranges(args.first()?, vec![Range::same_type(&example)?])
         };
@@ -219,20 +220,20 @@ impl Paths<'_> {
                 self.strings(args).map(|(condition, _)| (condition, false))
             }
             "ARRAY_CONTAINS" => self.array_contains(args),
-            "ST_WITHIN" | "ST_INTERSECTS" => self.shapes(args, 0.0),
+            "ST_WITHIN" | "ST_INTERSECTS" => self.shapes(function, args, 0.0),
             _ => None,
         }
     }
 
     /// A path and a shape, in either order, that come within so many metres of each other.
-    fn shapes(&self, args: &[Expr], metres: f64) -> Option<(Condition, bool)> {
+    fn shapes(&self, function: &Function, args: &[Expr], metres: f64) -> Option<(Condition, bool)> {
         let [a, b] = args else { return None };
         let (path, shape) = match (constant(a), constant(b)) {
             (None, Some(shape)) => (self.path(a)?, shape),
             (Some(shape), None) => (self.path(b)?, shape),
             _ => return None,
         };
-        match (path, cells::around(shape, metres)) {
+        match (path, cells::around(shape, metres, function.flat)) {
             ((path, true), Some(cells)) => Some((Condition::Cells(path, cells), false)),
             // Nothing is near what is no shape.
             (_, None) => Some((Condition::Nothing, true)),

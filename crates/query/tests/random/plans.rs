@@ -46,7 +46,7 @@ fn meets(condition: &Condition, item: &Json) -> bool {
         Condition::Or(any) => any.iter().any(|condition| meets(condition, item)),
         Condition::Defined(path) => !values(path, item).is_empty(),
         Condition::Cells(path, cells) => values(path, item).into_iter().any(|shape| {
-            let kept = query::cells::of_shape(shape);
+            let kept = query::cells::of_shape(shape, false);
             kept.iter().any(|kept| {
                 cells.iter().any(|cell| kept.starts_with(cell) || cell.starts_with(kept))
             })

@@ -8,7 +8,7 @@ use tokio_postgres::config::SslMode;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Config};
 
-use super::tls::Tls;
+use super::tls::{Name, Tls};
 use crate::{Error, Result};
 
 /// How long a node may take to answer. A frozen one must not hold up the others, so all are asked at once.
@@ -59,21 +59,25 @@ impl Address {
         }
         let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
         let mut tls_mode = SslMode::Prefer;
-        let (mut verify, mut roots, mut others) = (false, None, Vec::new());
+        let (mut verify, mut roots, mut others) = (None, None, Vec::new());
         for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
             match parameter.split_once('=').unwrap_or((parameter, "")) {
                 ("sslmode", mode) => {
                     tls_mode = match mode {
                         "disable" => SslMode::Disable,
                         "prefer" => SslMode::Prefer,
-                        "require" | "verify-full" => SslMode::Require,
+                        "require" | "verify-ca" | "verify-full" => SslMode::Require,
                         _ => {
                             return Err(bad(&format!(
-                                "sslmode '{mode}' is not disable, prefer, require or verify-full"
+                                "sslmode '{mode}' is not disable, prefer, require, verify-ca or verify-full"
                             )));
                         }
                     };
-                    verify = mode == "verify-full";
+                    verify = match mode {
+                        "verify-ca" => Some(Name::Any),
+                        "verify-full" => Some(Name::Checked),
+                        _ => None,
+                    };
                 }
                 ("sslrootcert", path) => roots = Some(path.replace("%2F", "/")),
                 // Every connection is to a node that takes writes.
@@ -82,10 +86,12 @@ impl Address {
             }
         }
         let tls = match (verify, &roots) {
-            (true, roots) => Tls::verified(roots.as_deref().unwrap_or("system"))
+            (Some(name), roots) => Tls::verified(roots.as_deref().unwrap_or("system"), name)
                 .map_err(|why| bad(&format!("sslrootcert: {why}")))?,
-            (false, Some(_)) => return Err(bad("sslrootcert needs sslmode=verify-full")),
-            (false, None) => Tls::unverified(),
+            (None, Some(_)) => {
+                return Err(bad("sslrootcert needs sslmode=verify-ca or verify-full"));
+            }
+            (None, None) => Tls::unverified(),
         };
         let (authority, database) = place.split_once('/').unwrap_or((place, ""));
         let (user, hosts) = match authority.rsplit_once('@') {
@@ -209,7 +215,12 @@ impl Node {
             Some(state) if *state == SqlState::INVALID_CATALOG_NAME => {
                 format!("there is no database '{database}': create it (CREATE DATABASE {database})")
             }
-            _ => reason(error),
+            _ => match reason(error) {
+                text if text.contains("UnknownIssuer") => {
+                    format!("its certificate is not trusted: is it signed by sslrootcert? ({text})")
+                }
+                text => text,
+            },
         }
     }
 }

@@ -22,9 +22,10 @@ use crate::{Batch, Error, Family, Pair, Result};
 /// Which rows lie together. The engine knows only bytes, so the owner of the keys tells it.
 #[derive(Clone, Copy, Debug)]
 pub struct Buckets {
-    /// The bucket of a key; all from 2^63 on are one. Along the keys of a family other than [`Family::Catalog`] it must not decrease.
+    /// The bucket of a key; all from 2^63 on are one. It must not decrease along the keys of a family; in [`Family::Catalog`], along those that
+    /// have the same first byte.
     pub of: fn(Family, &[u8]) -> u64,
-    /// What decides which of several stores a bucket is in: buckets that are alike here are never parted. 0 is in the first.
+    /// What decides which of several stores a bucket is in: buckets that are alike here are never parted, neighbours always. 0 is in the first.
     pub home: fn(u64) -> u64,
 }
 
@@ -45,11 +46,18 @@ impl Buckets {
         Spot { bucket: self.number(family, key), key: stored_key(family, key) }
     }
 
-    /// The first and last bucket that can hold keys of a range which is not empty.
-    pub(super) fn span(&self, family: Family, range: &Range<Bytes>) -> (i64, i64) {
-        let first = self.number(family, &range.start);
-        let last = self.number(family, &before(&range.end));
-        (first, last.max(first))
+    /// The first and last bucket that can hold keys of a range which is not empty; `None` for several of the catalog, whose rows lie in any
+    /// bucket and are found by an index of their own.
+    pub(super) fn span(&self, family: Family, range: &Range<Bytes>) -> Option<(i64, i64)> {
+        let end = before(&range.end);
+        let (first, last) = (self.number(family, &range.start), self.number(family, &end));
+        let is_one = first == last && range.start.first() == end.first();
+        (family != Family::Catalog || is_one).then(|| (first, last.max(first)))
+    }
+
+    /// What a key's bucket is alike in with those it must not be parted from.
+    pub(super) fn home(&self, family: Family, key: &[u8]) -> u64 {
+        (self.home)(self.number(family, key) as u64)
     }
 
     fn number(&self, family: Family, key: &[u8]) -> i64 {

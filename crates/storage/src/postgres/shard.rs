@@ -16,7 +16,7 @@ use super::address::{Address, Unreachable, reason};
 use crate::{Error, Result};
 
 /// The version of the tables.
-const FORMAT: i64 = 1;
+const FORMAT: i64 = 2;
 
 /// How long a call waits for a store that cannot be reached before it says so.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
@@ -210,28 +210,41 @@ impl Shard {
         }
     }
 
-    /// Makes the tables if they are not there, and refuses those that are not ours: other versions, or another place in the list of stores.
-    pub async fn prepare(&self, place: (usize, usize)) -> Result<()> {
+    /// Has the tables there, made now if need be, and refuses those that are not ours: other versions, or another place in the list of stores.
+    async fn prepare(&self, place: (usize, usize), known: Option<Identity>) -> Result<Identity> {
         let session = self.connect().await.map_err(|Unreachable(text)| {
-            Error::Open(format!("cannot open the store {}: {text}", self.shown()))
+            let (number, of) = (place.0 + 1, place.1);
+            let which = if of > 1 { format!(" (number {number} of {of})") } else { String::new() };
+            Error::Open(format!("cannot open the store {}{which}: {text}", self.shown()))
         })?;
         let client = &session.client;
         let exists = "SELECT to_regclass('sidereal_store') IS NOT NULL";
         let refused = |error| self.refusal(&error);
-        if !client.query_one(exists, &[]).await.map_err(refused)?.get::<_, bool>(0) {
-            match client.batch_execute(&tables(place)).await {
-                Ok(()) => {}
-                // Another server was faster.
-                Err(error) if is_there_already(&error) => {
-                    client.batch_execute("ROLLBACK").await.map_err(refused)?;
-                }
-                Err(error) => return Err(self.refusal(&error)),
+        let own = |rows: Vec<Row>| {
+            let row = rows.first().ok_or_else(|| {
+                let shown = self.shown();
+                Error::Open(format!("the table sidereal_store of the store {shown} is empty"))
+            })?;
+            Ok::<i64, Error>(row.get(0))
+        };
+        let mut format = FORMAT;
+        if client.query_one(exists, &[]).await.map_err(refused)?.get::<_, bool>(0) {
+            let rows = client.query("SELECT format FROM sidereal_store", &[]).await;
+            format = own(rows.map_err(|error| self.refusal_of_rights(&error))?)?;
+        } else {
+            if known.is_some_and(|known| known.complete) {
+                return Err(Error::Open(format!(
+                    "the store {} is empty, but it is number {} of {} of a store that is in use: is this its address? If its data is lost, \
+                     restore it from its backup",
+                    self.shown(),
+                    place.0 + 1,
+                    place.1
+                )));
             }
+            let id =
+                known.map_or_else(|| (super::writing::random_u64() >> 1) as i64, |known| known.id);
+            self.change_tables(client, &tables(place, id)).await?;
         }
-        let row = client.query_one("SELECT format, place, places FROM sidereal_store", &[]);
-        let row = row.await.map_err(refused)?;
-        let (format, (at, of)) =
-            (row.get::<_, i64>(0), (row.get::<_, i64>(1) as usize, row.get::<_, i64>(2) as usize));
         if format > FORMAT {
             return Err(Error::Open(format!(
                 "the store {} was written by a newer version of Sidereal (format {format}; this version knows {FORMAT}): use that \
@@ -239,6 +252,13 @@ impl Shard {
                 self.shown()
             )));
         }
+        if format == 1 {
+            self.change_tables(client, FROM_1).await?;
+        }
+        let row = client.query_one("SELECT place, places, id, complete FROM sidereal_store", &[]);
+        let row = row.await.map_err(refused)?;
+        let (at, of) = (row.get::<_, i64>(0) as usize, row.get::<_, i64>(1) as usize);
+        let identity = Identity { id: row.get(2), complete: row.get(3) };
         if (at, of) != place {
             return Err(Error::Open(format!(
                 "the store {} is number {} of {of}, and is given here as number {} of {}: give --store for all of them, in the same \
@@ -249,20 +269,58 @@ impl Shard {
                 place.1
             )));
         }
-        let sql = "SELECT t || ': ' || p FROM unnest(ARRAY['sidereal_kv', 'sidereal_writer']) t, \
+        if known.is_some_and(|known| known.id != identity.id) {
+            return Err(Error::Open(format!(
+                "the store {} is number {} of another store than the first --store is: give those that belong together",
+                self.shown(),
+                at + 1
+            )));
+        }
+        let sql = "SELECT p || ' on ' || t || ' is missing' FROM unnest(ARRAY['sidereal_kv', 'sidereal_writer']) t, \
                    unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) p WHERE NOT has_table_privilege(t, p) ORDER BY 1";
         let missing = client.query(sql, &[]).await.map_err(refused)?;
         if let Some(missing) = missing.first() {
-            return Err(Error::Open(format!(
-                "the user may not use the tables of the store {} ({} is missing): GRANT SELECT, INSERT, UPDATE, DELETE ON sidereal_kv, \
-                 sidereal_writer TO the user, or connect as their owner",
-                self.shown(),
-                missing.get::<_, String>(0)
-            )));
+            return Err(self.want_of_rights(&missing.get::<_, String>(0)));
         }
         // What former servers have left.
         let old = "DELETE FROM sidereal_writer WHERE used < now() - interval '1 day'";
-        client.batch_execute(old).await.map_err(refused)
+        client.batch_execute(old).await.map_err(refused)?;
+        Ok(identity)
+    }
+
+    /// Makes or changes the tables, unless another server is faster.
+    async fn change_tables(&self, client: &Client, sql: &str) -> Result<()> {
+        match client.batch_execute(sql).await {
+            Err(error) if is_there_already(&error) => {
+                client.batch_execute("ROLLBACK").await.map_err(|error| self.refusal(&error))
+            }
+            changed => changed.map_err(|error| self.refusal(&error)),
+        }
+    }
+
+    /// Notes in the first store that all are there: from now on none of them may be empty.
+    async fn complete(&self) -> Result<()> {
+        let refused = |error| self.refusal(&error);
+        let session = self.connect().await.map_err(|Unreachable(text)| Error::Open(text))?;
+        let sql = "UPDATE sidereal_store SET complete = true";
+        session.client.batch_execute(sql).await.map_err(refused)
+    }
+
+    fn refusal_of_rights(&self, error: &tokio_postgres::Error) -> Error {
+        match error.code() {
+            Some(state) if *state == SqlState::INSUFFICIENT_PRIVILEGE => {
+                self.want_of_rights(&reason(error))
+            }
+            _ => self.refusal(error),
+        }
+    }
+
+    fn want_of_rights(&self, what: &str) -> Error {
+        Error::Open(format!(
+            "the user may not use the tables of the store {} ({what}): GRANT SELECT ON sidereal_store TO the user, and GRANT SELECT, INSERT, \
+             UPDATE, DELETE ON sidereal_kv, sidereal_writer; or connect as their owner",
+            self.shown()
+        ))
     }
 
     fn refusal(&self, error: &tokio_postgres::Error) -> Error {
@@ -280,21 +338,56 @@ impl Shard {
     }
 }
 
-fn tables((place, places): (usize, usize)) -> String {
+/// What the parts of a store have in common.
+#[derive(Clone, Copy)]
+struct Identity {
+    id: i64,
+    /// Whether all parts were there once; only the first knows.
+    complete: bool,
+}
+
+/// Has the tables in all parts of a store.
+pub(super) async fn prepare(stores: &[Arc<Shard>]) -> Result<()> {
+    let Some((first, others)) = stores.split_first() else {
+        return Err(Error::Open("no store is given: give --store".into()));
+    };
+    let identity = first.prepare((0, stores.len()), None).await?;
+    for (number, store) in others.iter().enumerate() {
+        store.prepare((number + 1, stores.len()), Some(identity)).await?;
+    }
+    if !identity.complete {
+        first.complete().await?;
+    }
+    Ok(())
+}
+
+fn tables((place, places): (usize, usize), id: i64) -> String {
     format!(
         "BEGIN; \
          CREATE TABLE sidereal_kv (b bigint NOT NULL, k bytea NOT NULL, v bytea NOT NULL, PRIMARY KEY (b, k)); \
          CREATE INDEX sidereal_catalog ON sidereal_kv (k) WHERE k < '\\x01'::bytea; \
          CREATE TABLE sidereal_writer (id bigint PRIMARY KEY, seq bigint NOT NULL, open boolean NOT NULL, \
          used timestamptz NOT NULL); \
-         CREATE TABLE sidereal_store (format bigint NOT NULL, place bigint NOT NULL, places bigint NOT NULL); \
-         INSERT INTO sidereal_store VALUES ({FORMAT}, {place}, {places}); \
+         CREATE TABLE sidereal_store (format bigint NOT NULL, place bigint NOT NULL, places bigint NOT NULL, \
+         id bigint NOT NULL, complete boolean NOT NULL); \
+         INSERT INTO sidereal_store VALUES ({FORMAT}, {place}, {places}, {id}, {places} = 1); \
          COMMIT"
     )
 }
 
+/// What the tables of the first version lack: a store had one part, and that no name.
+const FROM_1: &str = "BEGIN; \
+                      ALTER TABLE sidereal_store ADD COLUMN id bigint NOT NULL DEFAULT 0; \
+                      ALTER TABLE sidereal_store ADD COLUMN complete boolean NOT NULL DEFAULT true; \
+                      UPDATE sidereal_store SET format = 2; \
+                      COMMIT";
+
 fn is_there_already(error: &tokio_postgres::Error) -> bool {
-    let there =
-        [&SqlState::DUPLICATE_TABLE, &SqlState::UNIQUE_VIOLATION, &SqlState::DUPLICATE_OBJECT];
+    let there = [
+        &SqlState::DUPLICATE_TABLE,
+        &SqlState::UNIQUE_VIOLATION,
+        &SqlState::DUPLICATE_OBJECT,
+        &SqlState::DUPLICATE_COLUMN,
+    ];
     error.code().is_some_and(|state| there.contains(&state))
 }

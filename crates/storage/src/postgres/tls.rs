@@ -1,4 +1,5 @@
-//! TLS to the store, as libpq's `sslmode` names it: `disable`, `prefer`, `require` (encrypted, whoever answers) and `verify-full`.
+//! TLS to the store, as libpq's `sslmode` names it: `disable`, `prefer`, `require` (encrypted, whoever answers), `verify-ca` (whoever has a
+//! certificate that we trust) and `verify-full` (and it is for the name that was asked for).
 
 use std::io;
 use std::path::Path;
@@ -10,6 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::client::WebPkiServerVerifier;
 use tokio_rustls::rustls::client::danger::{
     HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
 };
@@ -19,7 +21,7 @@ use tokio_rustls::rustls::crypto::{
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, InvalidDnsNameError, ServerName, UnixTime};
 use tokio_rustls::rustls::{
-    ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
 };
 
 /// Where systems keep the certificates that they trust.
@@ -30,11 +32,18 @@ const SYSTEM_ROOTS: [&str; 3] =
 #[derive(Clone)]
 pub(super) struct Tls(TlsConnector);
 
+/// Whether a server's certificate must be for its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Name {
+    Checked,
+    Any,
+}
+
 impl Tls {
     /// Encrypted; whoever answers is believed.
     pub fn unverified() -> Self {
         let provider = Arc::new(ring::default_provider());
-        let verifier = Arc::new(Unverified(provider.clone()));
+        let verifier = Arc::new(Lenient { provider: provider.clone(), trusted: None });
         let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .expect("ring knows the default versions")
@@ -44,8 +53,8 @@ impl Tls {
         Self(Arc::new(config).into())
     }
 
-    /// The server must show a certificate for its name that one of `roots` (a PEM file, or `system`) has signed.
-    pub fn verified(roots: &str) -> Result<Self, String> {
+    /// The server must show a certificate that one of `roots` (a PEM file, or `system`) has signed, and that is for its name unless any will do.
+    pub fn verified(roots: &str, name: Name) -> Result<Self, String> {
         let path = match roots {
             "system" => SYSTEM_ROOTS.into_iter().find(|path| Path::new(path).exists()),
             path => Some(path),
@@ -62,12 +71,22 @@ impl Tls {
         if store.is_empty() {
             return Err(unreadable(&"there are none"));
         }
-        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        let provider = Arc::new(ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
-            .expect("ring knows the default versions")
-            .with_root_certificates(store)
-            .with_no_client_auth();
-        Ok(Self(Arc::new(config).into()))
+            .expect("ring knows the default versions");
+        let config = match name {
+            Name::Checked => config.with_root_certificates(store),
+            Name::Any => {
+                let trusted =
+                    WebPkiServerVerifier::builder_with_provider(Arc::new(store), provider);
+                let trusted = Some(trusted.build().map_err(|error| unreadable(&error))?);
+                let verifier =
+                    Arc::new(Lenient { provider: config.crypto_provider().clone(), trusted });
+                config.dangerous().with_custom_certificate_verifier(verifier)
+            }
+        };
+        Ok(Self(Arc::new(config.with_no_client_auth()).into()))
     }
 }
 
@@ -139,20 +158,31 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Stream<S> {
     }
 }
 
-/// Believes every certificate, but not every signature.
+/// Believes every certificate, or every one that `trusted` believes but for its name; never every signature.
 #[derive(Debug)]
-struct Unverified(Arc<CryptoProvider>);
+struct Lenient {
+    provider: Arc<CryptoProvider>,
+    trusted: Option<Arc<WebPkiServerVerifier>>,
+}
 
-impl ServerCertVerifier for Unverified {
+impl ServerCertVerifier for Lenient {
     fn verify_server_cert(
         &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
+        certificate: &CertificateDer<'_>,
+        others: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
+        use CertificateError::{NotValidForName, NotValidForNameContext};
+        let Some(trusted) = &self.trusted else { return Ok(ServerCertVerified::assertion()) };
+        // The name is looked at last.
+        match trusted.verify_server_cert(certificate, others, name, ocsp, now) {
+            Err(Error::InvalidCertificate(NotValidForName | NotValidForNameContext { .. })) => {
+                Ok(ServerCertVerified::assertion())
+            }
+            verified => verified,
+        }
     }
 
     fn verify_tls12_signature(
@@ -161,7 +191,7 @@ impl ServerCertVerifier for Unverified {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
+        let algorithms = &self.provider.signature_verification_algorithms;
         verify_tls12_signature(message, certificate, signature, algorithms)
     }
 
@@ -171,11 +201,11 @@ impl ServerCertVerifier for Unverified {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
+        let algorithms = &self.provider.signature_verification_algorithms;
         verify_tls13_signature(message, certificate, signature, algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+        self.provider.signature_verification_algorithms.supported_schemes()
     }
 }

@@ -20,6 +20,10 @@
 //! session closes that row from a new one, which waits for whatever the old one may still be doing, and reads the number: it is
 //! the transaction's, and then it was made; or it is not, and then it never will be, because its row is closed. Only when the store cannot be
 //! reached in time is the answer [`Error::Unknown`].
+//!
+//! **A batch for several stores** is a transaction on each, begun in the order of the stores and ended only when all checks hold: first the others,
+//! then the one that the lane is at home in, which has the batch's first check. If a store is lost between the two, the others' part may be there
+//! without that one, never the other way round.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -45,6 +49,9 @@ const COMMIT_LIMIT: Duration = Duration::from_secs(10);
 /// How often a transaction is tried that the store has undone for the sake of another.
 const ATTEMPTS_MAX: u32 = 10;
 
+/// Why a transaction was given up that was always undone.
+const BUSY: &str = "others keep using the same rows";
+
 const OPEN: &str = "INSERT INTO sidereal_writer VALUES ($1::bigint, 0, true, now())";
 const CLOSE: &str = "UPDATE sidereal_writer SET open = false WHERE id = $1::bigint RETURNING seq";
 const BEGIN: &str = "BEGIN";
@@ -58,13 +65,22 @@ const SETTINGS: &str = "SET idle_in_transaction_session_timeout = '10s'; \
 
 /// Something for a lane to do.
 pub(super) enum Job {
-    Commit(Rows, oneshot::Sender<Result<()>>),
+    /// Rows of each store, in the order of the stores.
+    Commit(Vec<(usize, Rows)>, oneshot::Sender<Result<()>>),
     /// Answers when all that came before is done.
     Close(oneshot::Sender<Result<()>>),
 }
 
-/// A session that commits.
+/// Commits one batch after the other.
 pub(super) struct Lane {
+    /// The store whose lane it is.
+    home: usize,
+    /// A seat in every store; those in others are taken when a batch needs them.
+    seats: Vec<Seat>,
+}
+
+/// A session that commits in one store.
+struct Seat {
     shard: Arc<Shard>,
     session: Option<(Session, Writer)>,
     /// The row of a session that was lost, and not yet closed.
@@ -98,15 +114,25 @@ enum Fault {
 }
 
 impl Lane {
-    /// Starts a lane; it ends with its queue.
-    pub fn start(shard: Arc<Shard>, tasks: &tokio::runtime::Handle) -> mpsc::UnboundedSender<Job> {
+    /// Starts a lane of one of the stores; it ends with its queue.
+    pub fn start(
+        home: usize,
+        stores: &[Arc<Shard>],
+        tasks: &tokio::runtime::Handle,
+    ) -> mpsc::UnboundedSender<Job> {
         let (jobs, mut queue) = mpsc::unbounded_channel();
-        let mut lane = Self { shard, session: None, lost: None, reached: true };
+        let mut lane = Self { home, seats: stores.iter().cloned().map(Seat::new).collect() };
         tasks.spawn(async move {
             while let Some(job) = queue.recv().await {
                 // Who has gone away has no use for the answer.
                 match job {
-                    Job::Commit(rows, reply) => drop(reply.send(lane.commit(&rows).await)),
+                    Job::Commit(parts, reply) => {
+                        let made = match &parts[..] {
+                            [(_, rows)] => lane.seats[home].commit(rows).await,
+                            _ => lane.commit_all(&parts).await,
+                        };
+                        drop(reply.send(made));
+                    }
                     Job::Close(reply) => drop(reply.send(Ok(()))),
                 }
             }
@@ -114,16 +140,130 @@ impl Lane {
         jobs
     }
 
+    /// Commits in several stores.
+    async fn commit_all(&mut self, parts: &[(usize, Rows)]) -> Result<()> {
+        for attempt in 0.. {
+            for (place, _) in parts {
+                let seat = &mut self.seats[*place];
+                seat.shard.check_open()?;
+                seat.connect(seat.patience()).await?;
+            }
+            match self.begin_all(parts).await {
+                Ok(()) => return self.end_all(parts).await,
+                Err(fault) => {
+                    self.undo(parts.iter().map(|(place, _)| *place)).await;
+                    match fault {
+                        Fault::Conflict => return Err(Error::Conflict),
+                        Fault::Refused(error) => return Err(error),
+                        Fault::There | Fault::Again | Fault::Useless(_) | Fault::Lost(_)
+                            if attempt < ATTEMPTS_MAX =>
+                        {
+                            tokio::time::sleep(Duration::from_millis(1 << attempt.min(6))).await;
+                        }
+                        Fault::There | Fault::Again => {
+                            return Err(Error::Unavailable(BUSY.into()));
+                        }
+                        // Nothing was ended, so nothing was made.
+                        Fault::Useless(text) | Fault::Lost(text) => {
+                            return Err(Error::Unavailable(text));
+                        }
+                    }
+                }
+            }
+        }
+        Err(Error::Closed)
+    }
+
+    /// Has a transaction on each store that only has to be ended.
+    async fn begin_all(&mut self, parts: &[(usize, Rows)]) -> std::result::Result<(), Fault> {
+        for (place, rows) in parts {
+            let seat = &mut self.seats[*place];
+            let Some((session, writer)) = &mut seat.session else {
+                return Err(Fault::Useless("its session is gone".into()));
+            };
+            writer.seq += 1;
+            let begun = transact(session, *writer, rows, (Puts::Set, End::Later));
+            match tokio::time::timeout(COMMIT_LIMIT, begun).await {
+                Ok(begun) => begun?,
+                Err(_) => {
+                    seat.session = None;
+                    return Err(Fault::Lost("it does not answer".into()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the transactions, that of the lane's own store last.
+    async fn end_all(&mut self, parts: &[(usize, Rows)]) -> Result<()> {
+        let places = parts.iter().map(|(place, _)| *place);
+        let mut places: Vec<usize> = places.filter(|place| *place != self.home).collect();
+        places.push(self.home);
+        for (number, place) in places.iter().enumerate() {
+            let seat = &mut self.seats[*place];
+            match seat.end().await {
+                Ok(true) => {
+                    seat.shard.commits.fetch_add(1, Ordering::Relaxed);
+                }
+                Err(error) if *place == self.home => return Err(error),
+                // Without the last one the others say nothing.
+                Ok(false) | Err(_) => {
+                    self.undo(places[number..].iter().copied()).await;
+                    return Err(Error::Unavailable("a store was lost during a commit".into()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes back transactions that were not ended.
+    async fn undo(&mut self, places: impl Iterator<Item = usize>) {
+        for place in places {
+            let seat = &mut self.seats[place];
+            let Some((session, _)) = &seat.session else { continue };
+            let undone = session.client.batch_execute("ROLLBACK");
+            if !matches!(tokio::time::timeout(PATIENCE, undone).await, Ok(Ok(()))) {
+                // It ends with its session.
+                seat.session = None;
+            }
+        }
+    }
+}
+
+impl Seat {
+    fn new(shard: Arc<Shard>) -> Self {
+        Self { shard, session: None, lost: None, reached: true }
+    }
+
+    /// How long to wait for the store: once it was not there, nobody waits for it in turn.
+    fn patience(&self) -> Duration {
+        if self.reached { PATIENCE } else { Duration::from_millis(1) }
+    }
+
+    /// Ends the transaction that was begun; says whether it was made.
+    async fn end(&mut self) -> Result<bool> {
+        let Some((session, writer)) = &self.session else { return Ok(false) };
+        let writer = *writer;
+        let ended = tokio::time::timeout(COMMIT_LIMIT, session.client.batch_execute(COMMIT)).await;
+        if let Ok(Ok(())) = ended {
+            return Ok(true);
+        }
+        self.session = None;
+        self.lost = Some(writer);
+        match self.connect(PATIENCE).await {
+            Ok(closed) => Ok(closed == Some(writer.seq)),
+            Err(error) => Err(Error::Unknown(error.to_string())),
+        }
+    }
+
     async fn commit(&mut self, rows: &Rows) -> Result<()> {
         self.shard.check_open()?;
         let mut puts = if rows.deletes.is_empty() { Puts::Add } else { Puts::Set };
         for attempt in 0.. {
-            // Once it was not there, nobody waits for it in turn.
-            let patience = if self.reached { PATIENCE } else { Duration::from_millis(1) };
-            self.connect(patience).await?;
+            self.connect(self.patience()).await?;
             let Some((session, writer)) = &mut self.session else { continue };
             writer.seq += 1;
-            let made = transact(session, *writer, rows, puts);
+            let made = transact(session, *writer, rows, (puts, End::Now));
             let made = tokio::time::timeout(COMMIT_LIMIT, made).await;
             let fault = match made {
                 Ok(Ok(())) => {
@@ -141,7 +281,7 @@ impl Lane {
                     tokio::time::sleep(Duration::from_millis(1 << attempt.min(6))).await;
                 }
                 Fault::Again => {
-                    return Err(Error::Unavailable("others keep using the same rows".into()));
+                    return Err(Error::Unavailable(BUSY.into()));
                 }
                 Fault::Useless(text) => {
                     self.session = None;
@@ -209,6 +349,15 @@ impl Lane {
 /// The least time for a connection.
 const CONNECT_MIN: Duration = Duration::from_millis(500);
 
+/// When a transaction is ended.
+#[derive(Clone, Copy, PartialEq)]
+enum End {
+    /// In the same round trip.
+    Now,
+    /// When those of other stores are as far.
+    Later,
+}
+
 /// How rows are put.
 #[derive(Clone, Copy, PartialEq)]
 enum Puts {
@@ -223,14 +372,14 @@ async fn transact(
     session: &mut Session,
     writer: Writer,
     rows: &Rows,
-    puts: Puts,
+    (puts, end): (Puts, End),
 ) -> std::result::Result<(), Fault> {
     let useless = |error: tokio_postgres::Error| Fault::Useless(reason(&error));
     let (sql, parameters) = Text::of(writer, rows, puts);
     let statement = session.prepare(sql).await.map_err(useless)?;
     let parameters: Vec<_> = parameters.iter().map(|parameter| &**parameter as _).collect();
     let is_absent = |(_, kept): &&(Spot, Kept)| *kept == Kept::Absent;
-    if !rows.checks.iter().any(|check| is_absent(&check)) {
+    if end == End::Now && !rows.checks.iter().any(|check| is_absent(&check)) {
         let made = session.client.execute(&statement, &parameters).await;
         return made.map(drop).map_err(|error| fault(&error, puts));
     }
@@ -246,7 +395,9 @@ async fn transact(
         sent.push(Sent::new(async move { run(unmake, &[bucket, key]).await }));
     }
     sent.push(Sent::new(run(&statement, &parameters)));
-    sent.push(Sent::new(client.batch_execute(COMMIT)));
+    if end == End::Now {
+        sent.push(Sent::new(client.batch_execute(COMMIT)));
+    }
     poll_fn(|context| {
         // In their order; each is on its way once it was polled.
         let mut pending = false;
@@ -409,7 +560,7 @@ fn fault(error: &tokio_postgres::Error, puts: Puts) -> Fault {
 }
 
 /// A number that no other session has.
-fn random_u64() -> u64 {
+pub(super) fn random_u64() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(std::process::id())
 }

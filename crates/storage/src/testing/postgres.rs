@@ -38,6 +38,11 @@ pub fn database() -> Option<String> {
     Some(server.url("postgres", &name))
 }
 
+/// The addresses of several empty databases.
+pub fn databases(count: usize) -> Option<Vec<String>> {
+    (0..count).map(|_| database()).collect()
+}
+
 /// Runs a statement in the database at an address that [`database`] gave.
 pub fn sql(url: &str, statement: &str) {
     let server = SERVER.get().and_then(Option::as_ref).expect("a server gave this address");
@@ -52,35 +57,49 @@ pub fn as_user(url: &str, user: &str) -> String {
 
 impl Server {
     fn start() -> Option<Self> {
-        let bin = binaries()?;
         if let Ok(url) = std::env::var("SIDEREAL_TEST_STORE") {
             let host = url.rsplit_once('@').and_then(|(_, place)| place.split_once('/'));
             let (host, _) =
                 host.expect("it looks like postgres://postgres@127.0.0.1:15430/postgres");
-            return Some(Self { host: host.to_owned(), bin, _alive: None });
+            return Some(Self { host: host.to_owned(), bin: binaries()?, _alive: None });
         }
-        let directory = std::env::temp_dir().join(format!("sidereal-pg-{}", std::process::id()));
+        Self::start_on("", "", "-c listen_addresses=", 5432)
+    }
+
+    /// A server of its own, beside the one that the tests share. `setup` is shell, to be run in its directory of data.
+    pub fn start_on(name: &str, setup: &str, options: &str, port: u16) -> Option<Self> {
+        let bin = binaries()?;
+        let directory = format!("sidereal-pg-{}{name}", std::process::id());
+        let directory = std::env::temp_dir().join(directory);
         let script = r#"
             set -e
             as=; [ "$(id -u)" != 0 ] || as="setpriv --reuid=nobody --clear-groups"
             rm -rf "$1"; mkdir -m 700 "$1"; [ -z "$as" ] || chown nobody "$1"; cd "$1"
             $as "$0/initdb" -D "$1/data" -U postgres -A trust -E UTF8 --locale=C -N >log 2>&1
-            $as "$0/postgres" -D "$1/data" -k "$1" -c listen_addresses= -c fsync=off -c max_connections=200 >>log 2>&1 &
+            (cd data; eval "$2"; [ -z "$as" ] || chown -R nobody .)
+            $as "$0/postgres" -D "$1/data" -k "$1" $3 -c port="$4" -c fsync=off -c max_connections=200 >>log 2>&1 &
             server=$!
-            until "$0/pg_isready" -q -h "$1"; do kill -0 $server || exit 1; sleep 0.05; done
+            until "$0/pg_isready" -q -h "$1" -p "$4"; do kill -0 $server || exit 1; sleep 0.05; done
             echo ready
             read -r _ || true
             kill -QUIT $server; wait $server || true; cd /; rm -rf "$1"
         "#;
         let mut shell = Command::new("sh");
-        shell.arg("-c").arg(script).arg(&bin).arg(&directory);
+        shell.arg("-c").arg(script).arg(&bin).arg(&directory).args([
+            setup,
+            options,
+            &port.to_string(),
+        ]);
         let mut shell = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().ok()?;
         let (alive, output) = (shell.stdin.take()?, shell.stdout.take()?);
         let mut line = String::new();
         std::io::BufRead::read_line(&mut std::io::BufReader::new(output), &mut line).ok()?;
         let log = || std::fs::read_to_string(directory.join("log")).unwrap_or_default();
         assert_eq!(line, "ready\n", "PostgreSQL did not start:\n{}", log());
-        let host = directory.to_string_lossy().replace('/', "%2F");
+        let mut host = directory.to_string_lossy().replace('/', "%2F");
+        if port != 5432 {
+            host += &format!(":{port}");
+        }
         Some(Self { host, bin, _alive: Some(alive) })
     }
 
@@ -88,9 +107,11 @@ impl Server {
         format!("postgres://{user}@{}/{database}", self.host)
     }
 
-    fn sql(&self, database: &str, statement: &str) {
+    /// Runs a statement as the owner of everything.
+    pub fn sql(&self, database: &str, statement: &str) {
         let mut psql = Command::new(self.bin.join("psql"));
         psql.args(["-q", "-v", "ON_ERROR_STOP=1", "-d"]).arg(self.url("postgres", database));
+        psql.env("PGOPTIONS", "-c client_min_messages=warning");
         let psql = psql.stdin(Stdio::piped()).stdout(Stdio::null());
         let mut psql = psql.spawn().expect("psql is beside postgres");
         let mut input = psql.stdin.take().expect("it was piped");

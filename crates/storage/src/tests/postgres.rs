@@ -4,24 +4,32 @@ use std::sync::Arc;
 
 use super::put;
 use crate::postgres::{Buckets, Options, Postgres};
-use crate::testing::postgres::{as_user, database, sql};
+use crate::testing::postgres::{as_user, database, databases, sql};
 use crate::{Batch, Direction, Engine, Error, Family};
 
-/// Eight bytes of the key; rows of the catalog are anywhere.
+/// Eight bytes of the key; of the catalog half of the rows are in the first bucket, and half anywhere. Neighbours lie in different stores.
 pub(super) const BUCKETS: Buckets = Buckets {
-    of: |family, key| match family {
-        Family::Catalog => key.last().map_or(0, |last| u64::from(*last)),
-        _ => {
-            let byte = |at: usize| key.get(at).copied().unwrap_or(0);
+    of: |family, key| {
+        let eight = |from: usize| {
+            let byte = |at: usize| key.get(from + at).copied().unwrap_or(0);
             u64::from_be_bytes(std::array::from_fn(byte)) >> 1
+        };
+        match (family, key.first()) {
+            (Family::Catalog, Some(kind)) if kind % 2 == 1 => 0,
+            (Family::Catalog, _) => eight(1),
+            _ => eight(0),
         }
     },
-    home: |bucket| bucket,
+    home: |bucket| bucket.to_be_bytes().iter().map(|byte| u64::from(*byte)).sum(),
 };
 
 pub(super) async fn open(url: &str) -> crate::Result<Postgres> {
+    open_all(&[url]).await
+}
+
+pub(super) async fn open_all(urls: &[impl AsRef<str>]) -> crate::Result<Postgres> {
     let options = Options { writers: 2, readers: 2, snapshots_max: 100 };
-    Postgres::open(url, BUCKETS, options).await
+    Postgres::open(urls, BUCKETS, options).await
 }
 
 async fn refusal(url: &str) -> String {
@@ -58,22 +66,138 @@ async fn a_store_that_cannot_be_used_says_why() {
 
     sql(&url, "DROP ROLE IF EXISTS guest; CREATE ROLE guest LOGIN");
     let text = refusal(&as_user(&url, "guest")).await;
-    assert!(text.contains("permission denied"), "{text}");
+    assert!(text.contains("permission denied") && text.contains("GRANT SELECT ON"), "{text}");
     sql(&url, "GRANT SELECT ON sidereal_store, sidereal_kv TO guest");
     let text = refusal(&as_user(&url, "guest")).await;
-    assert!(text.contains("GRANT SELECT, INSERT, UPDATE, DELETE"), "{text}");
+    assert!(text.contains("DELETE on sidereal_kv is missing") && text.contains("GRANT"), "{text}");
 
     sql(&url, "ALTER ROLE guest SET default_transaction_read_only = on");
     let text = refusal(&as_user(&url, "guest")).await;
     assert!(text.contains("it is read-only"), "{text}");
 
-    sql(&url, "UPDATE sidereal_store SET format = 2");
+    sql(&url, "UPDATE sidereal_store SET format = 3");
     let text = refusal(&url).await;
-    assert!(text.contains("newer version of Sidereal (format 2; this version knows 1)"), "{text}");
-    sql(&url, "UPDATE sidereal_store SET format = 1, places = 2");
-    let text = refusal(&url).await;
-    assert!(text.contains("is number 1 of 2"), "{text}");
+    assert!(text.contains("newer version of Sidereal (format 3; this version knows 2)"), "{text}");
     sql(&url, "DROP OWNED BY guest; DROP ROLE guest");
+}
+
+/// Tables of the first version are brought up to date.
+#[tokio::test]
+async fn tables_of_an_earlier_version_are_changed() {
+    let Some(url) = database() else { return };
+    open(&url).await.unwrap().commit(put("k", "v")).await.unwrap();
+    let first = "ALTER TABLE sidereal_store DROP COLUMN id, DROP COLUMN complete; UPDATE sidereal_store SET format = 1";
+    sql(&url, first);
+    let (a, b) = (open(&url), open(&url));
+    let (a, b) = tokio::join!(a, b);
+    assert_eq!(a.unwrap().get(Family::Item, b"k").await.unwrap(), Some("v".into()));
+    drop(b.unwrap());
+}
+
+/// A store of several parts is opened with all of them, each where it belongs.
+#[tokio::test]
+async fn the_parts_of_a_store_belong_together() {
+    let Some(urls) = databases(3) else { return };
+    let [a, b, c] = &urls[..] else { panic!("three were asked for") };
+    let refusal = async |urls: &[&String]| super::refusal(open_all(urls).await);
+    // Made by two servers at once, and by one that was stopped before it had made the last.
+    let text = refusal(&[a, &"postgres://127.0.0.1:1/x".into()]).await;
+    assert!(text.contains("(number 2 of 2)") && text.contains("refused"), "{text}");
+    let both = [a, b];
+    let (first, second) = tokio::join!(open_all(&both), open_all(&both));
+    first.unwrap().commit(put("k", "v")).await.unwrap();
+    drop(second.unwrap());
+
+    let text = refusal(&[b, a]).await;
+    assert!(text.contains("is number 2 of 2, and is given here as number 1 of 2"), "{text}");
+    let text = refusal(&[a]).await;
+    assert!(text.contains("is number 1 of 2, and is given here as number 1 of 1"), "{text}");
+    let text = refusal(&[a, b, c]).await;
+    assert!(text.contains("is number 1 of 2, and is given here as number 1 of 3"), "{text}");
+    let text = refusal(&[a, a]).await;
+    assert!(text.contains("is number 1 of 2, and is given here as number 2 of 2"), "{text}");
+    let text = refusal(&[a, c]).await;
+    assert!(text.contains("is empty, but it is number 2 of 2"), "{text}");
+    let others = databases(2).unwrap();
+    drop(open_all(&others).await.unwrap());
+    let text = refusal(&[a, &others[1]]).await;
+    assert!(text.contains("is number 2 of another store"), "{text}");
+    let engine = open_all(&[a, b]).await.unwrap();
+    assert_eq!(engine.get(Family::Item, b"k").await.unwrap(), Some("v".into()));
+}
+
+/// Keys of every part of a store: what lies where, as far as the test cares.
+fn everywhere(value: &str) -> Batch {
+    let mut batch = Batch::default();
+    batch.check(Family::Catalog, "a", None);
+    for key in ["a", "b", "c"] {
+        batch.put(Family::Item, key, value.to_owned());
+    }
+    batch
+}
+
+/// While a part cannot be reached, the others go on; a batch for all of them waits for it, and is then made nowhere.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_part_takes_only_its_own_keys_along() {
+    let Some(urls) = databases(3) else { return };
+    let engine = open_all(&urls).await.unwrap();
+    engine.commit(everywhere("1")).await.unwrap();
+    let get = async |key: &str| engine.get(Family::Item, key.as_bytes()).await;
+    // A database that takes no connections is as good as a node that is gone.
+    let name = |url: &str| url.rsplit('/').next().unwrap().to_owned();
+    let gone = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = ";
+    let lost = name(&urls[1]);
+    sql(&urls[0], &format!("ALTER DATABASE {lost} ALLOW_CONNECTIONS false; {gone}'{lost}'"));
+    let mut answers = Vec::new();
+    for key in ["a", "b", "c"] {
+        answers.push(get(key).await.map(|value| value.is_some()));
+    }
+    let there = answers.iter().filter(|answer| matches!(answer, Ok(true))).count();
+    let away = answers.iter().filter(|a| matches!(a, Err(Error::Unavailable(_)))).count();
+    assert_eq!((there, away), (2, 1), "{answers:?}");
+    assert!(matches!(engine.commit(everywhere("2")).await, Err(Error::Unavailable(_))));
+    sql(&urls[0], &format!("ALTER DATABASE {lost} ALLOW_CONNECTIONS true"));
+    for key in ["a", "b", "c"] {
+        assert_eq!(get(key).await.unwrap(), Some("1".into()), "{key}");
+    }
+    engine.commit(everywhere("3")).await.unwrap();
+    assert_eq!(get("b").await.unwrap(), Some("3".into()));
+}
+
+/// Two servers change all parts at once, under one check: each change is everywhere or nowhere, and none waits for another for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn batches_for_several_parts_never_interleave() {
+    let Some(urls) = databases(3) else { return };
+    let mut servers = Vec::new();
+    for server in 0..2 {
+        let engine = open_all(&urls).await.unwrap();
+        servers.push(tokio::spawn(async move {
+            let (mut made, mut seen) = (0, None);
+            while made < 20 {
+                let mut batch = Batch::default();
+                let next = format!("{server}-{made}");
+                batch.check(Family::Catalog, "count", seen.clone());
+                batch.put(Family::Catalog, "count", next.clone());
+                for key in ["a", "b", "c"] {
+                    batch.put(Family::Item, key, next.clone());
+                }
+                match engine.commit(batch).await {
+                    Ok(()) => made += 1,
+                    Err(Error::Conflict) => {}
+                    Err(error) => panic!("{error}"),
+                }
+                seen = engine.get(Family::Catalog, b"count").await.unwrap();
+            }
+        }));
+    }
+    for server in servers {
+        server.await.unwrap();
+    }
+    let engine = open_all(&urls).await.unwrap();
+    let last = engine.get(Family::Catalog, b"count").await.unwrap();
+    for key in ["a", "b", "c"] {
+        assert_eq!(engine.get(Family::Item, key.as_bytes()).await.unwrap(), last);
+    }
 }
 
 #[tokio::test]

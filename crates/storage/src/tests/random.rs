@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use crate::embedded::{Embedded, Options};
+use crate::keycode::prefix_end;
 use crate::memory::Memory;
 use crate::testing::{self, Mirror, block_on, random_seed};
-use crate::tests::postgres::open as open_postgres;
+use crate::tests::postgres::open_all as open_postgres;
 use crate::{Batch, Direction, Engine, Error, Family, Pair, Snapshot};
 
 /// What a store must hold.
@@ -38,8 +39,9 @@ impl Run {
             0..5 => self.commit(engine),
             5 => {
                 let snapshot = engine.snapshot();
-                // The first read says which state it is of.
-                block_on(snapshot.get(Family::Item, b"any")).unwrap();
+                // The first read says which state it is of, in each place.
+                let all = Bytes::new()..prefix_end(b"");
+                block_on(snapshot.scan(Family::Item, all, Direction::Forward, 1)).unwrap();
                 self.snapshots.push((snapshot, self.model.clone()));
             }
             6 if !self.snapshots.is_empty() => {
@@ -198,13 +200,22 @@ fn embedded_is_like_a_map_across_restarts() {
 /// Keys that are too long for a btree, of a few beginnings, so that they lie close together.
 #[test]
 fn postgres_is_like_a_map() {
-    let Some(url) = testing::postgres::database() else { return };
+    postgres_of_parts_is_like_a_map(1);
+}
+
+#[test]
+fn postgres_of_three_parts_is_like_a_map() {
+    postgres_of_parts_is_like_a_map(3);
+}
+
+fn postgres_of_parts_is_like_a_map(parts: usize) {
+    let Some(urls) = testing::postgres::databases(parts) else { return };
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let mut run = Run::new(random_seed());
     run.keys_long = true;
     let mut more = for_a_while();
     while more() {
-        let engine = runtime.block_on(open_postgres(&url)).unwrap();
+        let engine = runtime.block_on(open_postgres(&urls)).unwrap();
         let engine = Mirror::new(Arc::new(run.memory()), Arc::new(engine));
         (0..200).for_each(|_| run.step(&engine));
         run.snapshots.clear();

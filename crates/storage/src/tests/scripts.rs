@@ -13,7 +13,7 @@ use crate::embedded::{Embedded, Options};
 use crate::keycode::prefix_end;
 use crate::memory::Memory;
 use crate::testing::{self, Forgetful, Mirror, Trace, block_on};
-use crate::tests::postgres::open as open_postgres;
+use crate::tests::postgres::open_all as open_postgres;
 use crate::{Batch, Direction, Engine, Family, Snapshot};
 
 #[derive(goldenscript::Command)]
@@ -198,8 +198,9 @@ impl goldenscript::Runner for Runner {
             }
             Command::Snapshot(name) => {
                 let snapshot = self.engine().snapshot();
-                // The first read says which state it is of.
-                block_on(snapshot.get(Family::Item, b"any"))?;
+                // The first read says which state it is of, in each place.
+                let all = Bytes::new()..prefix_end(b"");
+                block_on(snapshot.scan(Family::Item, all, Direction::Forward, 1))?;
                 self.snapshots.insert(name.clone(), snapshot);
             }
             Command::Release(name) => drop(self.snapshots.remove(name)),
@@ -244,15 +245,25 @@ fn embedded(path: &Path) -> Arc<dyn Engine> {
     Arc::new(Embedded::open(path, Options::default()).unwrap())
 }
 
-/// A directory stands for a database: the address is in it.
 fn postgres(path: &Path) -> Arc<dyn Engine> {
+    postgres_of(1, path)
+}
+
+fn postgres_of_three_parts(path: &Path) -> Arc<dyn Engine> {
+    postgres_of(3, path)
+}
+
+/// A directory stands for a store: the addresses are in it.
+fn postgres_of(parts: usize, path: &Path) -> Arc<dyn Engine> {
     static RUNTIME: OnceLock<tokio::runtime::Runtime> = OnceLock::new();
-    let file = path.join("address");
-    let url = std::fs::read_to_string(&file).ok().or_else(testing::postgres::database);
-    let url = url.expect("whoever runs the scripts has looked whether there is one");
-    std::fs::write(file, &url).unwrap();
+    let file = path.join("addresses");
+    let urls = std::fs::read_to_string(&file).ok();
+    let urls = urls.or_else(|| Some(testing::postgres::databases(parts)?.join(" ")));
+    let urls = urls.expect("whoever runs the scripts has looked whether there is one");
+    std::fs::write(file, &urls).unwrap();
+    let urls: Vec<_> = urls.split(' ').collect();
     let runtime = RUNTIME.get_or_init(|| tokio::runtime::Runtime::new().unwrap());
-    Arc::new(runtime.block_on(open_postgres(&url)).unwrap())
+    Arc::new(runtime.block_on(open_postgres(&urls)).unwrap())
 }
 
 fn mirror(path: &Path) -> Arc<dyn Engine> {
@@ -290,6 +301,13 @@ fn scripts_on_embedded() {
 fn scripts_on_postgres() {
     if testing::postgres::database().is_some() {
         run(postgres, true);
+    }
+}
+
+#[test]
+fn scripts_on_postgres_of_three_parts() {
+    if testing::postgres::database().is_some() {
+        run(postgres_of_three_parts, true);
     }
 }
 
