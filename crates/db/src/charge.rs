@@ -103,6 +103,12 @@ impl Bucket {
         Self { rate, tokens: rate.unwrap_or_default(), spare: 0.0, filled_at: at }
     }
 
+    /// Request units that come in a second, if they are limited.
+    #[cfg(test)]
+    pub fn rate(&self) -> Option<f64> {
+        self.rate
+    }
+
     /// Changes the rate; what has been saved up or overdrawn stays.
     pub fn set_rate(&mut self, rate: Option<f64>, at: Duration) {
         self.fill(at);

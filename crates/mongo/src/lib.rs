@@ -21,6 +21,8 @@ mod plan;
 mod plan_tests;
 #[cfg(test)]
 mod script_tests;
+#[cfg(test)]
+mod servers_tests;
 pub mod sessions;
 #[cfg(test)]
 mod support_tests;

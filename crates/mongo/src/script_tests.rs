@@ -24,10 +24,11 @@ use bson::{Bson, Document, RawDocumentBuf};
 use db::Db;
 use db::documents::Route;
 use goldenscript::{Argument, Command, Context, Runner};
-use model::clock::{Timestamp, VirtualClock};
+use model::clock::{Clock, StoreClock, Timestamp, VirtualClock};
 use serde_json::Value;
+use storage::Engine;
 use storage::memory::Memory;
-use storage::testing::Failing;
+use storage::testing::{Failing, Shared};
 use tokio::sync::watch;
 
 use crate::connection::Connection;
@@ -151,6 +152,27 @@ impl World {
         let store = Arc::new(Failing::new(Arc::new(Memory::new())));
         let open = Db::open(store.clone(), clock.clone(), stored);
         let db = runtime.block_on(open).unwrap();
+        Self::serving(db, (runtime, clock, store), options)
+    }
+
+    /// One of several servers on a store, whose time is `clock`'s.
+    pub fn sharing(engine: &Arc<dyn Engine>, clock: &Arc<VirtualClock>) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let layouts = Some(layout::compile as db::documents::Layouts);
+        let stored = db::Options { layouts, ..db::Options::default() };
+        let time = clock.clone();
+        let shared = Shared::new(engine.clone(), Arc::new(move || time.now().0));
+        let open = Db::open(Arc::new(shared), Arc::new(StoreClock::new()), stored);
+        let db = runtime.block_on(open).unwrap();
+        let unused = Arc::new(Failing::new(engine.clone()));
+        Self::serving(db, (runtime, clock.clone(), unused), Options::default())
+    }
+
+    fn serving(
+        db: Db,
+        (runtime, clock, store): (tokio::runtime::Runtime, Arc<VirtualClock>, Arc<Failing>),
+        options: Options,
+    ) -> Self {
         let front_end = FrontEnd::new(db.clone(), None, options);
         let (stopping, stopped) = watch::channel(false);
         let address = "127.0.0.1:10255".parse().unwrap();

@@ -8,7 +8,10 @@ use storage::memory::Memory;
 
 use super::{World, key, server};
 use crate::items::{ReadOptions, Scope, Verb, Write};
-use crate::{ChangesMode, ChangesRequest, Container, Db, Error, Options, Written};
+use crate::{
+    ChangesMode, ChangesRequest, Container, Db, Error, Kind, Options, Parent, Place, Throughput,
+    Written,
+};
 
 async fn world() -> World {
     let options = Options { partitions: Some(2), ..Options::default() };
@@ -68,6 +71,103 @@ async fn definitions_are_known_to_all_from_the_next_request_on() {
     assert!(matches!(read(b, "x").await, Err(Error::NotFound)));
     write(b, Verb::Create, "x", 4, None).await.unwrap();
     assert_eq!(read(a, "x").await.unwrap()["n"], 4);
+}
+
+/// What the catalog holds beside containers: made, changed and removed by one server, known to the other with its next request.
+#[tokio::test]
+async fn every_kind_of_resource_is_known_to_all_from_the_next_request_on() {
+    let world = world().await;
+    let (a, b) = (&world.db, &world.others[0]);
+    let (user, within) = (Parent::User("d", "u"), Parent::Container("d", "c"));
+    let permission = json!({"id": "p", "permissionMode": "Read", "resource": "dbs/d/colls/c"});
+    let kinds = [
+        (Parent::Database("d"), Kind::User, json!({"id": "u"})),
+        (user, Kind::Permission, permission),
+        (
+            within,
+            Kind::Procedure,
+            json!({"id": "s", "body": "function () { __.response.setBody(1); }"}),
+        ),
+        (
+            within,
+            Kind::Trigger,
+            json!({"id": "t", "body": "function () {}", "triggerType": "Pre", "triggerOperation": "All"}),
+        ),
+        (within, Kind::Function, json!({"id": "f", "body": "function () { return 1; }"})),
+    ];
+    for (parent, kind, body) in &kinds {
+        let (place, id) = (Place { parent: *parent, kind: *kind }, body["id"].as_str().unwrap());
+        a.create_resource(place, body, false).await.unwrap();
+        assert!(
+            matches!(b.resource(place, id), Err(Error::NotFound | Error::OwnerNotFound)),
+            "{id}: before its next request"
+        );
+        b.refresh().await.unwrap();
+        assert_eq!(
+            b.resource(place, id).unwrap().to_json(),
+            a.resource(place, id).unwrap().to_json()
+        );
+    }
+    // Changed by b, used by a.
+    let place = Place { parent: within, kind: Kind::Procedure };
+    let changed = json!({"id": "s", "body": "function () { __.response.setBody(2); }"});
+    b.replace_resource(place, "s", &changed, None).await.unwrap();
+    let known = container(a).await.unwrap();
+    let run = a.execute(&known, "s", &key("x"), &json!(null)).await.result.unwrap();
+    assert_eq!(run.response.as_deref(), Some("2"));
+    let place = Place { parent: user, kind: Kind::Permission };
+    let rid = b.resource(place, "p").unwrap().rid();
+    b.delete_resource(place, "p", None).await.unwrap();
+    a.refresh().await.unwrap();
+    assert!(a.permission(&rid).is_none(), "its tokens are good for nothing any more");
+    // A name that is taken is taken on every server, whatever it knows.
+    b.create_database(&json!({"id": "e"}), None).await.unwrap();
+    assert!(matches!(a.create_database(&json!({"id": "e"}), None).await, Err(Error::Exists)));
+}
+
+/// Throughput: the request after the one that changed it has the new rate.
+#[tokio::test]
+async fn throughput_counts_for_all_from_the_next_request_on() {
+    let options = Options { throttle: true, partitions: Some(2), ..Options::default() };
+    let world = World::shared(Arc::new(Memory::new()), 2, options).await;
+    let (a, b) = (&world.db, &world.others[0]);
+    a.create_container("d", &definition(None), Some(Throughput::Manual(400))).await.unwrap();
+    let rate = |container: &Container| container.partitions.all[0].bucket().rate();
+    assert_eq!(rate(&container(b).await.unwrap()), Some(200.0));
+    let offer = a.offers()[0].clone();
+    let mut body = offer.to_json();
+    body["content"]["offerThroughput"] = json!(1_000);
+    a.replace_offer(&offer.rid.to_string(), &body, crate::Migration::None).await.unwrap();
+    assert_eq!(rate(&container(b).await.unwrap()), Some(500.0));
+}
+
+/// An indexing policy: what is written by another server has the terms of the new one, and the rebuild by either is for both.
+#[tokio::test]
+async fn an_indexing_policy_counts_for_all_from_the_next_request_on() {
+    let world = world().await;
+    let (a, b) = (&world.db, &world.others[0]);
+    write(a, Verb::Create, "old", 1, None).await.unwrap();
+    let known = container(b).await.unwrap();
+    let mut narrow = definition(None);
+    narrow["indexingPolicy"] =
+        json!({"includedPaths": [{"path": "/n/?"}], "excludedPaths": [{"path": "/*"}]});
+    a.replace_container("d", "c", &narrow, None).await.unwrap();
+    // b has begun its write under the policy before.
+    let late = Write {
+        verb: Verb::Create,
+        partition_key: Some(key("late")),
+        body: json!({"id": "late", "n": 7, "m": 7}).to_string().into(),
+        if_match: None,
+        if_none_match: None,
+    };
+    b.write(&known, late).await.result.unwrap();
+    write(b, Verb::Create, "new", 2, None).await.unwrap();
+    while !container(b).await.unwrap().settings.is_indexed() {
+        b.purge().await.unwrap();
+    }
+    assert!(container(a).await.unwrap().settings.is_indexed());
+    let report = crate::check::run(&*world.engine, None, &mut |_, _| {}).await.unwrap();
+    assert_eq!(report.problems, Vec::<String>::new());
 }
 
 #[tokio::test]
