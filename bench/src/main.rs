@@ -5,6 +5,7 @@
 //! one machine, because nothing else compares.
 
 mod api;
+mod batching;
 mod churn;
 mod crash;
 mod feed;
@@ -36,7 +37,7 @@ use crate::report::Report;
 type Scenario = fn(&Options, &mut Report) -> Result<()>;
 
 /// The scenarios by name, in the order in which `all` runs them.
-const SCENARIOS: [(&str, Scenario); 16] = [
+const SCENARIOS: [(&str, Scenario); 17] = [
     ("read", steady::read),
     ("create", steady::create),
     ("upsert", steady::upsert),
@@ -53,6 +54,7 @@ const SCENARIOS: [(&str, Scenario); 16] = [
     ("churn", churn::run),
     ("crash", crash::run),
     ("postgres", postgres::run),
+    ("batching", batching::run),
 ];
 
 fn main() -> Result<ExitCode> {

@@ -31,6 +31,7 @@ commands
   start        time to ready, empty and after kill -9 with 1,000,000 items; idle memory and CPU
   crash        kill -9 under load, again and again: nothing acknowledged lost, nothing torn
   postgres     a server on one PostgreSQL node: creates and point reads against the node itself, and creates over 1 to 16 partitions
+  batching     a simulation of how writes become transactions: against the measured curve of postgres, and of 1,000 partitions
   all          all of these
   client       the load generator against the floor alone
   raw          the raw engine alone

@@ -9,7 +9,7 @@ use crate::load::Outcome;
 use crate::sign::{civil, unix_secs};
 
 /// The order of the sections in RESULTS.md.
-const ORDER: [&str; 16] = [
+const ORDER: [&str; 17] = [
     "read",
     "create",
     "upsert",
@@ -26,6 +26,7 @@ const ORDER: [&str; 16] = [
     "start",
     "crash",
     "postgres",
+    "batching",
 ];
 
 const PREFACE: &str = "# Results\n\n\

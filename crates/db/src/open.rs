@@ -145,7 +145,11 @@ impl Db {
                 closed.await.map_err(|_| Error::Stopping)?;
             }
         }
-        self.keep_clock().await?;
+        match self.keep_clock().await {
+            // It is frozen, or gone: that is no reason not to stop. Heads have the time, too.
+            Err(Error::Unavailable(_)) => {}
+            kept => kept?,
+        }
         Ok(self.engine.close().await?)
     }
 

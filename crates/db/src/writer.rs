@@ -241,6 +241,11 @@ impl Writer {
                     }
                     let mut writes = vec![(transaction, reply)];
                     held_back = self.gather(&mut writes);
+                    if self.shared.is_some() && held_back.is_none() {
+                        // A round on a shared store is a transaction on another machine: fewer and larger ones are cheaper.
+                        self.land_all().await;
+                        held_back = self.gather(&mut writes);
+                    }
                     self.launch(writes).await;
                 }
                 Some(Op::Purge(items_max, reply)) => {
@@ -331,7 +336,8 @@ impl Writer {
         let size = |transaction: &Transaction| {
             transaction.ops.iter().map(Prepared::body_bytes).sum::<usize>()
         };
-        let (mut ops, mut bytes) = (writes[0].0.ops.len(), size(&writes[0].0));
+        let mut ops: usize = writes.iter().map(|(transaction, _)| transaction.ops.len()).sum();
+        let mut bytes: usize = writes.iter().map(|(transaction, _)| size(transaction)).sum();
         while ops < ROUND_OPS_MAX && bytes < ROUND_BYTES_MAX {
             match self.queue.try_recv() {
                 Ok(Op::Write(transaction, reply)) => {

@@ -34,15 +34,23 @@ pub enum Command {
         data: PathBuf,
     },
     /// Copy a database to another store, and compare the two; run again, it goes on where it was stopped. Stores are directories or
-    /// postgres:// addresses (--from or --to given several times: all parts of a store); a directory must not be in use by a server, and nobody
-    /// may write meanwhile
+    /// postgres:// addresses (--from or --to given several times: all parts of a store). Servers on a cluster that is copied go on answering reads and
+    /// refuse writes, until it is released; no server may use a directory that is copied: see serve --copy-to
     Copy {
         /// The source
         #[arg(long, value_name = "DIR|URL", value_delimiter = ' ', required = true)]
         from: Vec<String>,
         /// The target: a new directory, or an empty database
-        #[arg(long, value_name = "DIR|URL", value_delimiter = ' ', required = true)]
+        #[arg(
+            long,
+            value_name = "DIR|URL",
+            value_delimiter = ' ',
+            required_unless_present = "release"
+        )]
         to: Vec<String>,
+        /// Copy nothing: let servers write to the source again
+        #[arg(long, conflicts_with = "to")]
+        release: bool,
     },
     /// Show what expires when in a container of a running server, how far its purge is, and what another default would do
     Ttl {
@@ -193,6 +201,17 @@ pub struct Serve {
         help_heading = "Data"
     )]
     pub store: Vec<String>,
+
+    /// Copy everything to another store (a new directory, or an empty database postgres://…), compare the two, and answer reads meanwhile and afterwards;
+    /// writes are refused with 503. Started again, it goes on where it was stopped
+    #[arg(
+        long,
+        value_name = "DIR|URL",
+        value_delimiter = ' ',
+        conflicts_with = "in_memory",
+        help_heading = "Data"
+    )]
+    pub copy_to: Vec<String>,
 
     /// Port for HTTPS and HTTP, told apart by the first byte; 0 takes any that is free and prints it
     #[arg(long, default_value_t = 8081, help_heading = "Network")]

@@ -80,7 +80,11 @@ pub async fn serve(config: &Serve, stop: watch::Receiver<bool>) -> Result<()> {
     };
     let (throttle, partitions) = (config.throttle, config.partitions);
     let options = db::Options { throttle, partitions, layouts: Some(mongo::layout::compile) };
-    let db = Db::open(Arc::new(guarded), clock, options).await?;
+    let engine = Arc::new(guarded);
+    let db = Db::open(engine.clone(), clock, options).await?;
+    if !config.copy_to.is_empty() {
+        engine.freeze(true).await?;
+    }
     let identity = match (&config.tls_cert, &config.tls_key) {
         (Some(chain), Some(key)) => Identity::load(chain, key)?,
         _ if config.in_memory || !config.store.is_empty() => {
@@ -105,6 +109,8 @@ pub async fn serve(config: &Serve, stop: watch::Receiver<bool>) -> Result<()> {
     listeners.extend(mongo_listeners);
     announce((config, &data), &identity, &key_hint, (address, mongo_address));
 
+    let copying = (!config.copy_to.is_empty())
+        .then(|| tokio::spawn(copy_to(engine.clone(), config.copy_to.clone())));
     let purging = tokio::spawn(keep_purging(db.clone()));
     let serving = listeners.into_iter().map(|listener| {
         let (stop, failed) = (stop.clone(), failed.clone());
@@ -115,6 +121,9 @@ pub async fn serve(config: &Serve, stop: watch::Receiver<bool>) -> Result<()> {
     }
     purging.abort();
     sampling.abort();
+    if let Some(copying) = copying {
+        copying.abort();
+    }
     let failure = failed.borrow().clone();
     if let Some(failure) = failure {
         return Err(anyhow!(
@@ -122,6 +131,21 @@ pub async fn serve(config: &Serve, stop: watch::Receiver<bool>) -> Result<()> {
         ));
     }
     db.close().await.context("cannot close the store")
+}
+
+/// Copies the store that is being served, and says what became of it. Reads go on in any case.
+async fn copy_to(engine: Arc<dyn Engine>, to: Vec<String>) {
+    let text = match copy::between(&*engine, &to).await {
+        Ok(copied) => {
+            format!("{copied}; reads go on here: start servers on the copy, and stop this one")
+        }
+        Err(error) => {
+            log::error!("the copy has stopped: {error:#}");
+            "the copy has stopped, and goes on when the server is started again".to_owned()
+        }
+    };
+    // Nobody need be there to read it.
+    writeln!(std::io::stdout(), "{text}").unwrap_or_default();
 }
 
 /// Opens the store in `data`.
@@ -307,7 +331,10 @@ pub async fn keep_purging(db: Db) {
             }
             Err(db::Error::Stopping) => return,
             Err(error) => {
-                log::error!("the purge: {error}");
+                // A store that is frozen or away for now is no error of ours.
+                let is_away = matches!(error, db::Error::Unavailable(_));
+                let level = if is_away { log::Level::Info } else { log::Level::Error };
+                log::log!(level, "the purge: {error}");
                 rest(&db, ERROR_WAIT).await;
             }
         }
@@ -322,7 +349,7 @@ async fn rest(db: &Db, wait: Duration) {
         tokio::time::sleep(nap).await;
         left = left.saturating_sub(nap);
         if let Err(error) = db.keep_clock().await {
-            log::warn!("the clock cannot be stored: {error}");
+            log::info!("the clock cannot be stored: {error}");
         }
     }
 }

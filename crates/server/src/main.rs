@@ -23,7 +23,12 @@ fn main() -> ExitCode {
             logger::start(log::LevelFilter::Warn);
             runtime().and_then(|runtime| runtime.block_on(check::run(&data)))
         }
-        Some(Command::Copy { from, to }) => client(copy::run(&from, &to)),
+        Some(Command::Copy { from, to, release }) => client(async move {
+            match release {
+                false => copy::run(&from, &to).await,
+                true => copy::release(&from).await,
+            }
+        }),
         Some(Command::Ttl { container, default, remote }) => {
             client(insight::ttl(&remote, &container, default.as_deref()))
         }

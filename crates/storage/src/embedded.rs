@@ -167,6 +167,7 @@ impl Engine for Embedded {
             journal_bytes,
             commits: self.store.commits.load(Ordering::Relaxed),
             syncs: self.store.syncs.load(Ordering::Relaxed),
+            keys: self.store.keyspaces.iter().map(|all| all.approximate_len() as u64).sum(),
         }
     }
 

@@ -102,6 +102,13 @@ pub trait Engine: Send + Sync {
     /// its first check on the same key.
     fn commit(&self, batch: Batch) -> Answer<'_, ()>;
 
+    /// Refuses all commits of all processes on the store with [`Error::Unavailable`] from when this returns, until it is told otherwise; reads go on. A
+    /// store that only one process can have leaves it to that process, and does nothing.
+    fn freeze(&self, frozen: bool) -> Answer<'_, ()> {
+        let _ = frozen;
+        Box::pin(std::future::ready(Ok(())))
+    }
+
     /// A hint that nothing in `family` between `prefix` and `key` will be read again, for engines that can drop dead
     /// prefixes cheaply. May do nothing.
     fn reclaim_below(&self, family: Family, prefix: &[u8], key: &[u8]);
@@ -242,6 +249,8 @@ pub struct Stats {
     pub commits: u64,
     /// Syncs that made them durable; `commits / syncs` is what group commit gains.
     pub syncs: u64,
+    /// About how many keys there are; some that were overwritten or deleted may be counted, too.
+    pub keys: u64,
 }
 
 /// What can go wrong in an engine. The variants are the cases in which a caller would do something different.

@@ -288,6 +288,16 @@ impl Engine for Postgres {
         Box::pin(async move { made.await.unwrap_or(Err(Error::Closed)) })
     }
 
+    fn freeze(&self, frozen: bool) -> Answer<'_, ()> {
+        let inner = self.inner.clone();
+        on(&self.inner.tasks, async move {
+            for lanes in &inner.shards {
+                lanes.store.freeze(frozen).await?;
+            }
+            Ok(())
+        })
+    }
+
     /// Does nothing: the store's own vacuum sees to it.
     fn reclaim_below(&self, _family: Family, _prefix: &[u8], _key: &[u8]) {}
 
@@ -297,6 +307,7 @@ impl Engine for Postgres {
         for lanes in &self.inner.shards {
             stats.disk_bytes += lanes.store.disk_bytes.load(Ordering::Relaxed);
             stats.commits += lanes.store.commits.load(Ordering::Relaxed);
+            stats.keys += lanes.store.keys.load(Ordering::Relaxed);
             let store = lanes.store.clone();
             self.inner.tasks.spawn(async move { store.measure().await });
         }

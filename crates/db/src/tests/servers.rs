@@ -133,12 +133,12 @@ async fn throughput_counts_for_all_from_the_next_request_on() {
     let (a, b) = (&world.db, &world.others[0]);
     a.create_container("d", &definition(None), Some(Throughput::Manual(400))).await.unwrap();
     let rate = |container: &Container| container.partitions.all[0].bucket().rate();
-    assert_eq!(rate(&*container(b).await.unwrap()), Some(200.0));
+    assert_eq!(rate(&container(b).await.unwrap()), Some(200.0));
     let offer = a.offers()[0].clone();
     let mut body = offer.to_json();
     body["content"]["offerThroughput"] = json!(1_000);
     a.replace_offer(&offer.rid.to_string(), &body, crate::Migration::None).await.unwrap();
-    assert_eq!(rate(&*container(b).await.unwrap()), Some(500.0));
+    assert_eq!(rate(&container(b).await.unwrap()), Some(500.0));
 }
 
 /// An indexing policy: what is written by another server has the terms of the new one, and the rebuild by either is for both.

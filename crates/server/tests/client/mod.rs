@@ -96,7 +96,8 @@ pub fn command(arguments: &[&str]) -> Command {
     {
         command.env_remove(name);
     }
-    if !arguments.contains(&"--port") && arguments.first() != Some(&"check") {
+    let is_server = !matches!(arguments.first(), Some(&"check" | &"copy"));
+    if is_server && !arguments.contains(&"--port") {
         command.args(["--port", "0"]);
     }
     command.args(arguments);

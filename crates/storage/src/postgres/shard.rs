@@ -31,6 +31,12 @@ pub(crate) const OFFICE: Duration = Duration::from_secs(3);
 /// Between two attempts to connect.
 const RETRY: Duration = Duration::from_millis(100);
 
+/// A lane needs an open row of its own; while the row 0 is there, none can be made. The lock waits for all transactions that have used a row.
+const FREEZE: &str = "BEGIN; SET LOCAL lock_timeout = '30s'; LOCK TABLE sidereal_writer IN EXCLUSIVE MODE; \
+                      INSERT INTO sidereal_writer VALUES (0, 0, false, 'infinity') ON CONFLICT (id) DO NOTHING; \
+                      UPDATE sidereal_writer SET open = false WHERE open; COMMIT";
+const THAW: &str = "DELETE FROM sidereal_writer WHERE id = 0";
+
 /// Values of a statement.
 pub(super) type Values<'a> = [&'a (dyn ToSql + Sync)];
 
@@ -48,6 +54,7 @@ pub(super) struct Shard {
     pub closed: AtomicBool,
     pub commits: AtomicU64,
     pub disk_bytes: AtomicU64,
+    pub keys: AtomicU64,
 }
 
 /// A connection and the statements that are prepared on it.
@@ -103,6 +110,7 @@ impl Shard {
             closed: AtomicBool::new(false),
             commits: AtomicU64::new(0),
             disk_bytes: AtomicU64::new(0),
+            keys: AtomicU64::new(0),
         }
     }
 
@@ -202,10 +210,11 @@ impl Shard {
     /// Asks how large the tables are.
     pub async fn measure(&self) {
         let Ok(mut borrowed) = self.borrow().await else { return };
-        let sql = "SELECT pg_total_relation_size('sidereal_kv')::bigint";
+        let sql = "SELECT pg_total_relation_size(oid)::bigint, reltuples::bigint FROM pg_class WHERE oid = 'sidereal_kv'::regclass";
         if let Ok(rows) = borrowed.session.rows(sql, &[]).await {
-            let bytes = rows.first().map_or(0, |row| row.get::<_, i64>(0));
-            self.disk_bytes.store(bytes as u64, Ordering::Relaxed);
+            let number = |at| rows.first().map_or(0, |row| row.get::<_, i64>(at)).max(0) as u64;
+            self.disk_bytes.store(number(0), Ordering::Relaxed);
+            self.keys.store(number(1), Ordering::Relaxed);
             self.give_back(borrowed);
         }
     }
@@ -321,6 +330,14 @@ impl Shard {
              UPDATE, DELETE ON sidereal_kv, sidereal_writer; or connect as their owner",
             self.shown()
         ))
+    }
+
+    /// Has all lanes of all servers refuse to commit, or lets them again. Whatever commits when this is called is waited for.
+    pub async fn freeze(&self, frozen: bool) -> Result<()> {
+        let session = self.connect_within(PATIENCE).await?;
+        let sql = if frozen { FREEZE } else { THAW };
+        let done = session.client.batch_execute(sql).await;
+        done.map_err(|error| Error::Unavailable(reason(&error)))
     }
 
     fn refusal(&self, error: &tokio_postgres::Error) -> Error {

@@ -52,7 +52,8 @@ const ATTEMPTS_MAX: u32 = 10;
 /// Why a transaction was given up that was always undone.
 const BUSY: &str = "others keep using the same rows";
 
-const OPEN: &str = "INSERT INTO sidereal_writer VALUES ($1::bigint, 0, true, now())";
+const OPEN: &str = "INSERT INTO sidereal_writer SELECT $1::bigint, 0, true, now() \
+                    WHERE NOT EXISTS (SELECT 1 FROM sidereal_writer WHERE id = 0)";
 const CLOSE: &str = "UPDATE sidereal_writer SET open = false WHERE id = $1::bigint RETURNING seq";
 const BEGIN: &str = "BEGIN";
 const MAKE: &str = "INSERT INTO sidereal_kv (b, k, v) VALUES ($1::bigint, $2::bytea, ''::bytea)";
@@ -83,6 +84,8 @@ pub(super) struct Lane {
 struct Seat {
     shard: Arc<Shard>,
     session: Option<(Session, Writer)>,
+    /// A session of a store that is frozen, and so has no row for it.
+    waiting: Option<Session>,
     /// The row of a session that was lost, and not yet closed.
     lost: Option<Writer>,
     /// Whether the store was there the last time.
@@ -232,7 +235,7 @@ impl Lane {
 
 impl Seat {
     fn new(shard: Arc<Shard>) -> Self {
-        Self { shard, session: None, lost: None, reached: true }
+        Self { shard, session: None, waiting: None, lost: None, reached: true }
     }
 
     /// How long to wait for the store: once it was not there, nobody waits for it in turn.
@@ -317,22 +320,35 @@ impl Seat {
         }
         self.session = None;
         let shard = self.shard.clone();
-        let connected = shard.connect_within(patience.max(CONNECT_MIN)).await;
-        self.reached = connected.is_ok();
-        let mut session = connected?;
+        let mut session = match self.waiting.take() {
+            Some(session) if shard.is_current(&session) => session,
+            _ => {
+                let connected = shard.connect_within(patience.max(CONNECT_MIN)).await;
+                self.reached = connected.is_ok();
+                connected?
+            }
+        };
         let opened = tokio::time::timeout(PATIENCE, self.open(&mut session)).await;
         let unavailable = |error: tokio_postgres::Error| Error::Unavailable(reason(&error));
         let late = || Error::Unavailable("it is still busy with a transaction of ours".into());
         let (writer, closed) = opened.map_err(|_| late())?.map_err(unavailable)?;
+        let Some(writer) = writer else {
+            self.waiting = Some(session);
+            // What became of a lost transaction is known all the same.
+            return match closed {
+                Some(closed) => Ok(Some(closed)),
+                None => Err(Error::Unavailable(FROZEN.into())),
+            };
+        };
         self.session = Some((session, writer));
         Ok(closed)
     }
 
-    /// Closes the row of the lost session, and makes one for the new.
+    /// Closes the row of the lost session, and makes one for the new, unless the store is frozen.
     async fn open(
         &mut self,
         session: &mut Session,
-    ) -> std::result::Result<(Writer, Option<i64>), tokio_postgres::Error> {
+    ) -> std::result::Result<(Option<Writer>, Option<i64>), tokio_postgres::Error> {
         session.client.batch_execute(SETTINGS).await?;
         let mut closed = None;
         if let Some(lost) = self.lost {
@@ -341,10 +357,13 @@ impl Seat {
             self.lost = None;
         }
         let id = (random_u64() >> 1) as i64;
-        session.client.execute(OPEN, &[&id]).await?;
-        Ok((Writer { id, seq: 0 }, closed))
+        let made = session.client.execute(OPEN, &[&id]).await?;
+        Ok(((made == 1).then_some(Writer { id, seq: 0 }), closed))
     }
 }
+
+/// Why a frozen store refuses a commit.
+const FROZEN: &str = "it is being copied or was moved, and takes no writes; reads go on";
 
 /// The least time for a connection.
 const CONNECT_MIN: Duration = Duration::from_millis(500);

@@ -54,6 +54,35 @@ pub(super) async fn head(engine: &Postgres) -> u64 {
     }
 }
 
+/// From when a freeze has returned nothing changes, whoever was committing; reads go on; and when it is over, so do commits.
+#[tokio::test]
+async fn a_frozen_store_takes_no_commit_of_anybody() {
+    let Some(url) = database() else { return };
+    let (one, other) = (Arc::new(open(&url).await.unwrap()), open(&url).await.unwrap());
+    let committing = tokio::spawn({
+        let one = one.clone();
+        async move {
+            for n in 0.. {
+                if let Err(error) = one.commit(counted(n, "k")).await {
+                    return (n, error);
+                }
+            }
+            unreachable!("it is frozen some time")
+        }
+    });
+    while head(&other).await < 5 {}
+    other.freeze(true).await.unwrap();
+    let frozen_at = head(&other).await;
+    let (made, error) = committing.await.unwrap();
+    assert!(matches!(error, Error::Unavailable(_)), "{error}");
+    assert_eq!((made, head(&one).await), (frozen_at, frozen_at));
+    assert!(matches!(other.commit(put("k", "y")).await, Err(Error::Unavailable(_))));
+    other.freeze(true).await.unwrap();
+    other.freeze(false).await.unwrap();
+    one.commit(counted(made, "k")).await.unwrap();
+    other.commit(put("k", "z")).await.unwrap();
+}
+
 #[tokio::test]
 async fn a_store_that_cannot_be_used_says_why() {
     let Some(url) = database() else { return };
