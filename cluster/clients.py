@@ -251,9 +251,11 @@ class Load:
             made = self.retryable_write(at, session, 2 * number, insert)
             if made:
                 self.documents.add(name)
+            lives = self.servers[at].lives
             made = self.retryable_write(at, session, 2 * number + 1, increment)
             self.increments[n] += made is True
-            self.undone[n] += made is None
+            # A server remembers by itself what it has answered: one that was killed meanwhile may have made it before.
+            self.undone[n] += made is None or self.servers[at].lives != lives
             time.sleep(0.02)
 
     def retryable_write(self, at, session, number, command):
@@ -285,8 +287,8 @@ class Load:
                 with self.lock:
                     self.served[at, "mongo"] = time.monotonic()
                 return True
-            # A server that was killed has forgotten what it answered.
-            forgotten = server.lives != lives
+            # Made before the server was killed, which the next one does not know.
+            forgotten = server.lives != lives and code == 0
             if "RetryableWriteError" in labels:
                 time.sleep(0.2)
             elif code == 50 or forgotten:

@@ -29,6 +29,9 @@ use crate::{node, raw};
 /// Partitions of the container in the comparisons.
 const PARTITIONS: u32 = 8;
 
+/// How long a session stays after its last statement: the processor time of one that has gone is hard to find.
+const LINGER: Duration = Duration::from_millis(10);
+
 /// The curve.
 const CURVE: [u32; 5] = [1, 2, 4, 8, 16];
 
@@ -273,6 +276,7 @@ impl Client for Inserts {
             (0..rows.creates).for_each(|_| part.count(sent, received, window));
             sent = received;
         }
+        std::thread::sleep(LINGER);
         Ok(part)
     }
 }
@@ -340,6 +344,7 @@ impl Client for Selects {
             part.count(sent, received, window);
             sent = received;
         }
+        std::thread::sleep(LINGER);
         Ok(part)
     }
 }

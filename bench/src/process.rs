@@ -107,6 +107,24 @@ impl Server {
         cpu_of(self.child.id())
     }
 
+    /// Waits until the server has nothing left to do of what came before: it has used hardly any processor time for a while.
+    pub fn wait_until_idle(&self) -> Result<()> {
+        const WHILE: Duration = Duration::from_millis(500);
+        const LIMIT: Duration = Duration::from_secs(120);
+        let start = Instant::now();
+        let mut before = self.cpu();
+        while start.elapsed() < LIMIT {
+            std::thread::sleep(WHILE);
+            let now = self.cpu();
+            // Processor time is counted in hundredths of a second.
+            if now.saturating_sub(before) <= Duration::from_millis(10) {
+                return Ok(());
+            }
+            before = now;
+        }
+        bail!("the server is still busy after {} seconds", LIMIT.as_secs())
+    }
+
     /// Resident memory, in bytes.
     pub fn rss_bytes(&self) -> u64 {
         let path = format!("/proc/{}/status", self.child.id());

@@ -44,7 +44,7 @@ pub fn run(options: &Options, report: &mut Report) -> Result<()> {
         count / 10,
         filled.rate()
     ));
-    std::thread::sleep(Duration::from_secs(3));
+    server.wait_until_idle()?;
     runtime.block_on(async {
         equality(&server, &mut api, &large, count, report).await?;
         sorted(&server, &mut api, (&small, &large), report).await?;
@@ -208,7 +208,7 @@ async fn filtered(
 
 /// Pages of 4 MB, as fast as eight clients take them.
 fn memory(server: &Server, container: &str, count: u64, report: &mut Report) -> Result<()> {
-    std::thread::sleep(Duration::from_secs(2));
+    server.wait_until_idle()?;
     let idle = server.rss_bytes();
     let bytes = Arc::new(AtomicU64::new(0));
     let clients: Vec<_> = (0..CLIENTS)

@@ -97,14 +97,25 @@ impl World {
     /// Several servers on one store. Time is the store's.
     async fn shared(engine: Arc<dyn Engine>, servers: usize, options: Options) -> Self {
         let clock = Arc::new(VirtualClock::frozen(START));
-        let time = clock.clone();
+        let world = Self::over(engine, servers, options, &clock).await;
+        world.db.create_database(&serde_json::json!({"id": "d"}), None).await.unwrap();
+        world
+    }
+
+    /// The same on a store that has a database.
+    async fn over(
+        engine: Arc<dyn Engine>,
+        servers: usize,
+        options: Options,
+        clock: &Arc<VirtualClock>,
+    ) -> Self {
+        let (clock, time) = (clock.clone(), clock.clone());
         let engine: Arc<dyn Engine> = Arc::new(Shared::new(engine, Arc::new(move || time.now().0)));
         let mut others = Vec::new();
         for _ in 0..servers {
             others.push(server(&engine, options).await);
         }
         let db = others.pop().unwrap();
-        db.create_database(&serde_json::json!({"id": "d"}), None).await.unwrap();
         Self { engine, clock, options, db, others }
     }
 

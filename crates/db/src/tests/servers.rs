@@ -503,3 +503,73 @@ async fn a_copy_is_the_same_and_goes_on_where_it_was_stopped() {
     let copy = Db::open(Arc::new(target), world.clock.clone(), world.options).await.unwrap();
     assert_eq!(read(&copy, "i699").await.unwrap(), read(&world.db, "i699").await.unwrap());
 }
+
+/// To a store in three parts and back: the same, to the byte, and served by either.
+#[test]
+fn a_copy_to_a_store_of_parts_and_back_is_the_same() {
+    use storage::{Direction, Engine, Family};
+    let Some(urls) = storage::testing::postgres::databases(3) else { return };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let parts = super::empty_postgres(&runtime, &urls);
+    runtime.block_on(async {
+        let options = Options { partitions: Some(4), ..Options::default() };
+        let world = World::in_memory(options).await;
+        world.db.create_container("d", &definition(Some(100)), None).await.unwrap();
+        for n in 0..300 {
+            write(&world.db, Verb::Create, &format!("i{n}"), n, None).await.unwrap();
+        }
+        crate::copy::run(&*world.engine, &*parts, &mut |_| {}).await.unwrap();
+        let back: Arc<dyn Engine> = Arc::new(Memory::new());
+        crate::copy::run(&*parts, &*back, &mut |_| {}).await.unwrap();
+        for family in Family::ALL {
+            let all = async |engine: &dyn Engine| {
+                let range = bytes::Bytes::new()..storage::keycode::prefix_end(&[]);
+                engine.snapshot().scan(family, range, Direction::Forward, usize::MAX).await.unwrap()
+            };
+            assert_eq!(all(&*world.engine).await, all(&*back).await);
+        }
+        let shared = World::over(parts, 1, options, &world.clock).await;
+        assert_eq!(read(&shared.db, "i7").await.unwrap()["n"], 7);
+    });
+}
+
+/// While one of two parts of a store is away, its partitions answer that they cannot be reached; the others go on, and so does the purge.
+#[test]
+fn a_part_that_is_away_takes_only_its_partitions_along() {
+    use storage::testing::postgres::{databases, sql};
+    let Some(urls) = databases(2) else { return };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let engine = super::empty_postgres(&runtime, &urls);
+    runtime.block_on(async {
+        let options = Options { partitions: Some(2), ..Options::default() };
+        let world = World::shared(engine, 1, options).await;
+        let db = &world.db;
+        db.create_container("d", &definition(Some(10)), None).await.unwrap();
+        for n in 0..4 {
+            write(db, Verb::Create, &format!("i{n}"), n, None).await.unwrap();
+        }
+        let name = urls[1].rsplit('/').next().unwrap().to_owned();
+        let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = ";
+        sql(&urls[0], &format!("ALTER DATABASE {name} ALLOW_CONNECTIONS false; {end}'{name}'"));
+        let (mut there, mut away) = (Vec::new(), Vec::new());
+        for n in 0..4 {
+            let id = format!("i{n}");
+            match write(db, Verb::Upsert, &id, 100 + n, None).await {
+                Ok(_) => there.push(id),
+                Err(Error::Unavailable(_)) => away.push(id),
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert!(!there.is_empty() && !away.is_empty(), "{there:?} {away:?}");
+        for id in &there {
+            assert!(read(db, id).await.is_ok());
+        }
+        world.clock.advance(20);
+        assert_eq!(db.purge().await.unwrap().purged, there.len() as u64);
+        sql(&urls[0], &format!("ALTER DATABASE {name} ALLOW_CONNECTIONS true"));
+        while db.purge().await.unwrap().purged == 0 {}
+        for id in there.iter().chain(&away) {
+            assert!(write(db, Verb::Create, id, 1, None).await.unwrap().created);
+        }
+    });
+}

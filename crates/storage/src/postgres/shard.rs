@@ -21,6 +21,9 @@ const FORMAT: i64 = 2;
 /// How long a call waits for a store that cannot be reached before it says so.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
+/// The same when it was not there the last time.
+const SHORT_PATIENCE: Duration = Duration::from_millis(500);
+
 /// How long a read may take before its connection is given up.
 pub(super) const READ_LIMIT: Duration = Duration::from_secs(30);
 
@@ -51,6 +54,8 @@ pub(super) struct Shard {
     /// Sessions that nobody uses.
     idle: Mutex<Vec<Session>>,
     permits: Arc<Semaphore>,
+    /// Whether the last one who needed a session got it.
+    was_there: AtomicBool,
     pub closed: AtomicBool,
     pub commits: AtomicU64,
     pub disk_bytes: AtomicU64,
@@ -107,6 +112,7 @@ impl Shard {
             opened: Instant::now(),
             idle: Mutex::default(),
             permits: Arc::new(Semaphore::new(sessions_max)),
+            was_there: AtomicBool::new(true),
             closed: AtomicBool::new(false),
             commits: AtomicU64::new(0),
             disk_bytes: AtomicU64::new(0),
@@ -186,7 +192,12 @@ impl Shard {
                 }
                 Some(_) => {}
                 None => {
-                    let session = self.connect_within(PATIENCE).await?;
+                    // Once it was not there, nobody waits for it in turn.
+                    let was_there = self.was_there.load(Ordering::Relaxed);
+                    let patience = if was_there { PATIENCE } else { SHORT_PATIENCE };
+                    let session = self.connect_within(patience).await;
+                    self.was_there.store(session.is_ok(), Ordering::Relaxed);
+                    let session = session?;
                     return Ok(Borrowed { session, _permit: permit });
                 }
             }

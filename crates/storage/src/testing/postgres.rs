@@ -2,6 +2,8 @@
 //!
 //! It is started at most once a process and ends with it, however that ends: it is the child of a shell that waits for our end of a pipe to
 //! close. Each test has a database of its own. Where there are no binaries of PostgreSQL, the tests say so and pass.
+//!
+//! `SIDEREAL_TEST_STORE=postgres://postgres@127.0.0.1:15430/postgres` has them use a server that is there already, such as that of `cluster/run single`.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -11,11 +13,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A running server.
 pub struct Server {
-    directory: PathBuf,
+    /// As it stands in addresses.
+    host: String,
     bin: PathBuf,
-    port: u16,
-    /// While this is open, the server runs.
-    _alive: ChildStdin,
+    /// While this is open, the server runs. One that was there already runs on.
+    _alive: Option<ChildStdin>,
 }
 
 static SERVER: OnceLock<Option<Server>> = OnceLock::new();
@@ -30,7 +32,8 @@ pub fn database() -> Option<String> {
         );
         return None;
     };
-    let name = format!("t{}", DATABASES.fetch_add(1, Ordering::Relaxed));
+    let number = DATABASES.fetch_add(1, Ordering::Relaxed);
+    let name = format!("t{}_{number}", std::process::id());
     server.sql("postgres", &format!("CREATE DATABASE {name}"));
     Some(server.url("postgres", &name))
 }
@@ -54,6 +57,12 @@ pub fn as_user(url: &str, user: &str) -> String {
 
 impl Server {
     fn start() -> Option<Self> {
+        if let Ok(url) = std::env::var("SIDEREAL_TEST_STORE") {
+            let host = url.rsplit_once('@').and_then(|(_, place)| place.split_once('/'));
+            let (host, _) =
+                host.expect("it looks like postgres://postgres@127.0.0.1:15430/postgres");
+            return Some(Self { host: host.to_owned(), bin: binaries()?, _alive: None });
+        }
         Self::start_on("", "", "-c listen_addresses=", 5432)
     }
 
@@ -87,21 +96,23 @@ impl Server {
         std::io::BufRead::read_line(&mut std::io::BufReader::new(output), &mut line).ok()?;
         let log = || std::fs::read_to_string(directory.join("log")).unwrap_or_default();
         assert_eq!(line, "ready\n", "PostgreSQL did not start:\n{}", log());
-        Some(Self { directory, bin, port, _alive: alive })
+        let mut host = directory.to_string_lossy().replace('/', "%2F");
+        if port != 5432 {
+            host += &format!(":{port}");
+        }
+        Some(Self { host, bin, _alive: Some(alive) })
     }
 
     fn url(&self, user: &str, database: &str) -> String {
-        let host = self.directory.to_string_lossy().replace('/', "%2F");
-        format!("postgres://{user}@{host}/{database}")
+        format!("postgres://{user}@{}/{database}", self.host)
     }
 
     /// Runs a statement as the owner of everything.
     pub fn sql(&self, database: &str, statement: &str) {
         let mut psql = Command::new(self.bin.join("psql"));
-        psql.args(["-q", "-v", "ON_ERROR_STOP=1", "-U", "postgres", "-h"]).arg(&self.directory);
-        psql.args(["-p", &self.port.to_string()]);
+        psql.args(["-q", "-v", "ON_ERROR_STOP=1", "-d"]).arg(self.url("postgres", database));
         psql.env("PGOPTIONS", "-c client_min_messages=warning");
-        let psql = psql.args(["-d", database]).stdin(Stdio::piped()).stdout(Stdio::null());
+        let psql = psql.stdin(Stdio::piped()).stdout(Stdio::null());
         let mut psql = psql.spawn().expect("psql is beside postgres");
         let mut input = psql.stdin.take().expect("it was piped");
         input.write_all(statement.as_bytes()).expect("psql reads its input");

@@ -93,7 +93,7 @@ async fn a_store_that_cannot_be_used_says_why() {
     let text = refusal(&url.replacen("/t", "/not_t", 1)).await;
     assert!(text.contains("there is no database 'not_t"), "{text}");
 
-    sql(&url, "CREATE ROLE guest LOGIN");
+    sql(&url, "DROP ROLE IF EXISTS guest; CREATE ROLE guest LOGIN");
     let text = refusal(&as_user(&url, "guest")).await;
     assert!(text.contains("permission denied") && text.contains("GRANT SELECT ON"), "{text}");
     sql(&url, "GRANT SELECT ON sidereal_store, sidereal_kv TO guest");
@@ -232,7 +232,10 @@ async fn batches_for_several_parts_never_interleave() {
 #[tokio::test]
 async fn without_rights_the_tables_are_not_made() {
     let Some(url) = database() else { return };
-    sql(&url, "CREATE ROLE maker LOGIN; REVOKE CREATE ON SCHEMA public FROM PUBLIC");
+    sql(
+        &url,
+        "DROP ROLE IF EXISTS maker; CREATE ROLE maker LOGIN; REVOKE CREATE ON SCHEMA public FROM PUBLIC",
+    );
     let text = refusal(&as_user(&url, "maker")).await;
     assert!(text.contains("GRANT CREATE ON SCHEMA public"), "{text}");
 }
