@@ -22,7 +22,7 @@ use crate::writer::{Mode, Op, Outcome, Transaction};
 use crate::{Container, Db, Error, Reply, Result};
 
 pub(crate) use memo::Found;
-pub use memo::{Memo, Remembered};
+pub use memo::{Memo, Remembered, Text};
 pub use scan::{ChangePosition, Document, DocumentChange, DocumentScan, Route};
 pub(crate) use upkeep::{Upkeep, UpkeepDone};
 

@@ -19,7 +19,6 @@ use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 use bytes::Bytes;
 use db::traffic::Outcome;
 use db::{Container, Db, RequestCharge};
-use md5::{Digest as _, Md5};
 
 use crate::FrontEnd;
 use crate::auth::Access;
@@ -193,7 +192,7 @@ impl<'a> Call<'a> {
             return Ok(reply);
         }
         self.retry =
-            retried.as_ref().map(|(session, number)| (Md5::digest(session).into(), *number));
+            retried.as_ref().map(|(session, number)| (transactions::memo_name(session), *number));
         let mut made = match transactions::number(self)? {
             Some(number) => transactions::run(self, number).await,
             None => self.dispatch().await,
@@ -205,6 +204,11 @@ impl<'a> Call<'a> {
             Ok(reply) => reply,
             // What was asked of the write concern is told of a write that has failed, too.
             Err(refusal) => {
+                // Even one of which nobody knows what became may be sent again: if it was made, there is a memo of it.
+                let refusal = match retried.is_some() && refusal.is_of_the_store() {
+                    true => refusal.retryable(),
+                    false => refusal,
+                };
                 let mut reply = refusal.to_reply();
                 self.append_write_concern_error(&mut reply)?;
                 return Ok(reply);

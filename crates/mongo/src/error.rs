@@ -26,7 +26,7 @@ pub struct Refusal {
 const RETRYABLE: &str = "RetryableWriteError";
 
 /// Names of the numbers.
-const NAMES: [(i32, &str); 59] = [
+const NAMES: [(i32, &str); 60] = [
     (1, "InternalError"),
     (2, "BadValue"),
     (5, "GraphContainsCycle"),
@@ -74,6 +74,7 @@ const NAMES: [(i32, &str); 59] = [
     (197, "InvalidIndexSpecificationOption"),
     (206, "NoSuchSession"),
     (224, "QueryFeatureNotAllowed"),
+    (225, "TransactionTooOld"),
     (238, "NotImplemented"),
     (241, "ConversionFailure"),
     (251, "NoSuchTransaction"),
@@ -118,6 +119,14 @@ impl Refusal {
     /// Whether the store is why, and not what was asked: it may be repeated, or nobody knows what became of it.
     pub fn is_of_the_store(&self) -> bool {
         self.labels.contains(&RETRYABLE) || self.code == 50
+    }
+
+    /// The same, with the label that lets drivers send it again.
+    pub fn retryable(self) -> Self {
+        match self.labels.contains(&RETRYABLE) {
+            true => self,
+            false => self.labelled(RETRYABLE),
+        }
     }
 
     /// MongoDB's name of the number.

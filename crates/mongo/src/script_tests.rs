@@ -11,6 +11,7 @@
 //! purge                            removes what has expired
 //! stored                           how many documents and index entries are really stored
 //! anew                             begins anew
+//! forget                           another server on the same database: what is in memory only is gone
 //! store unreachable                the store fails from now on (see storage::testing::Fault)
 //! strict                           the same, with --mongo-strict-cosmos
 //! throttled                        the same, where request units are limited
@@ -24,6 +25,7 @@ use bson::{Bson, Document, RawDocumentBuf};
 use db::Db;
 use db::documents::Route;
 use goldenscript::{Argument, Command, Context, Runner};
+use md5::Digest as _;
 use model::clock::{Clock, StoreClock, Timestamp, VirtualClock};
 use serde_json::Value;
 use storage::Engine;
@@ -93,6 +95,34 @@ fn every_command_has_a_script() {
     }
     assert!(count > 40, "only {count} commands were found: the test tests nothing");
     assert!(missing.is_empty(), "no script tries {missing:?}");
+}
+
+/// What a session's last write came to is not kept for ever: new sessions remove what old ones have left.
+#[test]
+fn old_memos_are_removed() {
+    let mut world = World::new();
+    let insert = |world: &mut World, session: i32| {
+        let lsid = bson::doc! {"id": session};
+        let command = bson::doc! {
+            "insert": "c", "documents": [{"_id": session}], "lsid": lsid.clone(), "txnNumber": 1_i64,
+        };
+        world.ask("d", command).unwrap();
+        let name = md5::Md5::digest(RawDocumentBuf::try_from(&lsid).unwrap().as_bytes());
+        <[u8; 16]>::from(name)
+    };
+    let old: Vec<_> = (0..50).map(|session| insert(&mut world, session)).collect();
+    let kept = |world: &World, names: &[[u8; 16]]| {
+        let container = world.db.containers("d").unwrap().remove(0);
+        let memo = |name: &&[u8; 16]| {
+            world.runtime.block_on(world.db.memo(&container, name)).unwrap().is_some()
+        };
+        names.iter().filter(memo).count()
+    };
+    assert_eq!(kept(&world, &old), 50);
+    world.clock.advance(3_601);
+    let new: Vec<_> = (50..100).map(|session| insert(&mut world, session)).collect();
+    assert!(kept(&world, &old) < 10, "{} of 50 are still there", kept(&world, &old));
+    assert_eq!(kept(&world, &new), 50);
 }
 
 /// Whatever bytes come in a message, a connection answers them or says why it closes.
@@ -343,6 +373,14 @@ impl Runner for World {
             }
             ("anew", []) => {
                 *self = Self::new();
+                Ok(String::new())
+            }
+            ("forget", []) => {
+                let front_end = FrontEnd::new(self.db.clone(), None, Options::default());
+                let (stopping, stopped) = watch::channel(false);
+                let address = "127.0.0.1:10255".parse()?;
+                self.connection = Connection::new(Arc::new(front_end), address, stopped);
+                self._stopping = stopping;
                 Ok(String::new())
             }
             ("strict", []) => {

@@ -30,8 +30,11 @@ pub struct Memo {
     /// The steps of the write that are made here: the first, and the first that is not.
     pub steps: (u32, u32),
     /// What to remember, told from what the steps came to. May be asked again: the last answer counts.
-    pub text: Arc<dyn Fn(&[Outcome]) -> Vec<u8> + Send + Sync>,
+    pub text: Arc<Text>,
 }
+
+/// Tells what to remember of the outcomes.
+pub type Text = dyn Fn(&[Outcome]) -> Vec<u8> + Send + Sync;
 
 impl std::fmt::Debug for Memo {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -10,6 +10,7 @@ use bson::RawDocumentBuf;
 use bytes::Bytes;
 use db::documents::{Action, DocumentWrite, Edit, Edited, Memo, Route, Together};
 use db::{Container, Outcome, Reply, Written};
+use md5::{Digest as _, Md5};
 use model::clock::Timestamp;
 
 use super::reading::Matches;
@@ -58,6 +59,10 @@ pub(super) async fn run(call: &mut Call<'_>, number: i64) -> Result<RawDocumentB
         other => {
             if let Some(other) = other {
                 sessions.put_transaction(&session, other, now);
+            } else if call.name == "commitTransaction"
+                && was_committed(call, &session, number).await?
+            {
+                return Ok(ok());
             }
             return Err(gone(number));
         }
@@ -72,7 +77,13 @@ pub(super) async fn run(call: &mut Call<'_>, number: i64) -> Result<RawDocumentB
             Ok(ok())
         }
         "commitTransaction" => {
-            let committed = commit(call, &mut open).await;
+            let memo = Memo {
+                name: memo_name(&session),
+                number,
+                steps: (0, 1),
+                text: Arc::new(|_| Vec::new()),
+            };
+            let committed = commit(call, &mut open, memo).await;
             let state = match committed {
                 Ok(()) => State::Committed(number),
                 Err(_) => State::Aborted,
@@ -108,8 +119,29 @@ fn gone(number: i64) -> Refusal {
         .labelled("TransientTransactionError")
 }
 
+/// The name of a session in memos.
+pub(super) fn memo_name(session: &[u8]) -> [u8; 16] {
+    Md5::digest(session).into()
+}
+
+/// Whether a transaction that this server knows nothing of was committed: by another, or before it was started again. A commit that is sent
+/// again does not say which collection it is about.
+async fn was_committed(call: &Call<'_>, session: &[u8], number: i64) -> Result<bool> {
+    let name = memo_name(session);
+    for database in call.db().databases() {
+        let containers = call.db().containers(&database.id).unwrap_or_default();
+        for container in containers.iter().filter(|container| container.layout().is_some()) {
+            let memo = call.db().memo(container, &name).await?;
+            if memo.is_some_and(|memo| memo.number == number) {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
+}
+
 /// Hands all changes to the writer, as one.
-async fn commit(call: &mut Call<'_>, open: &mut Transaction) -> Result<()> {
+async fn commit(call: &mut Call<'_>, open: &mut Transaction, memo: Memo) -> Result<()> {
     let Some(container) = open.container.take() else { return Ok(()) };
     let writes: Vec<DocumentWrite> = open
         .changes
@@ -122,7 +154,7 @@ async fn commit(call: &mut Call<'_>, open: &mut Transaction) -> Result<()> {
     if writes.is_empty() {
         return Ok(());
     }
-    let reply = call.db().write_documents(&container, writes, Together::Atomic, None).await;
+    let reply = call.db().write_documents(&container, writes, Together::Atomic, Some(memo)).await;
     call.charge += reply.charge;
     for outcome in reply.result? {
         match outcome.result {
@@ -182,6 +214,16 @@ impl Call<'_> {
     {
         let (name, number) = self.retry.filter(|_| self.transaction.is_none())?;
         Some(Memo { name, number, steps: (first as u32, next as u32), text: Arc::new(text()) })
+    }
+
+    /// Refuses a statement of a command that was sent again, if it was made the first time.
+    pub async fn check_made(&self, container: &Container, index: usize) -> Result<()> {
+        let Some((name, number)) = self.retry else { return Ok(()) };
+        let memo = self.db().memo(container, &name).await?;
+        match memo.is_some_and(|memo| memo.number == number && memo.next as usize > index) {
+            true => Err(db::Error::Repeated.into()),
+            false => Ok(()),
+        }
     }
 
     /// Writes documents: at once, or as part of the transaction.

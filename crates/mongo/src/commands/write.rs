@@ -51,10 +51,9 @@ pub(crate) struct Tally {
 
 impl Tally {
     /// The answer. Where nothing was done because of the store, that is the command's failure, not a document's: drivers look there for whether to
-    /// repeat it.
-    fn reply(mut self, with_modified: bool) -> Result<RawDocumentBuf> {
-        if self.matched == 0
-            && self.upserts == 0
+    /// repeat it. One that `may_repeat` it does so even if a part was done: the rest is made then.
+    fn reply(mut self, with_modified: bool, may_repeat: bool) -> Result<RawDocumentBuf> {
+        if (may_repeat || self.matched == 0 && self.upserts == 0)
             && let Some(at) = self.errors.iter().position(|(_, why)| why.is_of_the_store())
         {
             return Err(self.errors.swap_remove(at).1);
@@ -92,7 +91,15 @@ impl Tally {
         let mut errors = Vec::new();
         for error in told.get_array("errors")? {
             let error = error?.as_document().ok_or_else(|| missing("errors"))?;
-            let why = Refusal::new(error.get_i32("code")?, error.get_str("errmsg")?);
+            let mut why = Refusal::new(error.get_i32("code")?, error.get_str("errmsg")?);
+            let mut details = RawDocumentBuf::new();
+            for field in error.iter_elements() {
+                let field = field?;
+                if !["index", "code", "errmsg"].contains(&field.key().as_str()) {
+                    details.append(field.key(), bson::RawBson::from(field.value()?));
+                }
+            }
+            why.details = Some(details).filter(|details| !details.is_empty());
             errors.push((error.get_i32("index")? as usize, why));
         }
         Ok(Self {
@@ -160,7 +167,7 @@ pub async fn insert(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
     if ordered {
         tally.errors.truncate(1);
     }
-    tally.reply(false)
+    tally.reply(false, call.retry.is_some())
 }
 
 /// Inserts documents, with which all before `next` are done.
@@ -391,7 +398,9 @@ pub async fn update(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
             read => parsed.push(read),
         }
     }
-    run_statements(call, container, parsed, ordered).await.and_then(|tally| tally.reply(true))
+    run_statements(call, container, parsed, ordered)
+        .await
+        .and_then(|tally| tally.reply(true, call.retry.is_some()))
 }
 
 pub async fn delete(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
@@ -406,7 +415,9 @@ pub async fn delete(call: &mut Call<'_>) -> Result<RawDocumentBuf> {
     for bytes in &statements {
         parsed.push(parse_delete(document(bytes)?, container.as_deref(), &vars));
     }
-    run_statements(call, container, parsed, ordered).await.and_then(|tally| tally.reply(false))
+    run_statements(call, container, parsed, ordered)
+        .await
+        .and_then(|tally| tally.reply(false, call.retry.is_some()))
 }
 
 fn parse_update(
@@ -668,7 +679,13 @@ async fn change_one(
         let found = first_match(call, container, statement).await?;
         let (name, edit) = match found {
             Some(name) => (name, statement.without_upsert(container)),
-            None if !statement.upserts() => return Ok(Done::default()),
+            // It may be that it has matched, and does not since.
+            None if !statement.upserts() => {
+                if let Some((index, _)) = &told {
+                    call.check_made(container, *index).await?;
+                }
+                return Ok(Done::default());
+            }
             None => {
                 let edit = statement.edit(container, ObjectId::new());
                 let body = edit.insertion()?;

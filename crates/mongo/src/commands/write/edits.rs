@@ -109,19 +109,15 @@ pub(super) struct StatementEdit {
 impl StatementEdit {
     /// What it did, after the writer has made it.
     pub fn done(&self) -> Done {
-        self.done
-            .lock()
-            .expect("nothing panics here")
-            .take()
-            .and_then(Result::ok)
-            .unwrap_or_default()
+        let done = self.done.lock().expect("nothing panics here");
+        done.as_ref().and_then(|done| done.as_ref().ok()).cloned().unwrap_or_default()
     }
 
     /// Why it was refused: by itself, or by the writer.
     pub fn refusal(&self, error: db::Error, container: &Container) -> Refusal {
-        match self.done.lock().expect("nothing panics here").take() {
-            Some(Err(refusal)) => refusal,
-            Some(Ok(Done { after: Some(body), .. })) => refusal_of(error, container, &body),
+        match &*self.done.lock().expect("nothing panics here") {
+            Some(Err(refusal)) => refusal.clone(),
+            Some(Ok(Done { after: Some(body), .. })) => refusal_of(error, container, body),
             _ => refusal_of(error, container, &[]),
         }
     }
