@@ -48,7 +48,8 @@ function read(text) {
   const script = { items: [], parameters: [], cases: [] };
   const seen = new Set();
   for (const line of text.split("\n")) {
-    if (line === "> clear") break;
+    // The other engine's shapes lie on a sphere, always.
+    if (line === "> clear" || line === "> plane") break;
     const [, tag, command] = /^(\[\w+\])?> (.*)$/.exec(line) ?? [];
     if (command === undefined) continue;
     if (command.startsWith("{")) script.items.push({ pk: "a", ...JSON.parse(command) });
