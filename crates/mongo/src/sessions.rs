@@ -4,7 +4,8 @@
 //! to the partition's writer as one, which refuses them if a document is not what the transaction has seen.
 //!
 //! A driver that does not hear the answer to a write sends it again, with the same session and number. The answer is then given again,
-//! and nothing is written twice.
+//! and nothing is written twice. What this server has forgotten, or another has made, is told by the memo in the store
+//! ([`db::documents::Memo`]).
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};

@@ -190,17 +190,28 @@ async fn insert_round(
         .collect();
     let writes: Vec<_> = round.into_iter().map(|(_, write)| write).collect();
     let memo = call.memo((bodies[0].0, next), || {
-        let (bodies, tally, container) = (bodies.clone(), tally.clone(), container.clone());
-        move |outcomes: &[Outcome]| {
-            let mut tally = tally.clone();
-            count_inserts(&bodies, outcomes, &container, &mut tally);
-            tally.remember()
-        }
+        let (bodies, container) = (bodies.clone(), container.clone());
+        remembered(tally, move |outcomes, tally| {
+            count_inserts(&bodies, outcomes, &container, tally);
+        })
     });
     let reply = call.write(container, writes, together, memo).await;
     call.charge += reply.charge;
     count_inserts(&bodies, &reply.result?, container, tally);
     Ok(())
+}
+
+/// Tells what is to be remembered of statements: what they come to, with those before them.
+fn remembered<C>(before: &Tally, count: C) -> impl Fn(&[Outcome]) -> Vec<u8> + use<C>
+where
+    C: Fn(&[Outcome], &mut Tally),
+{
+    let before = before.clone();
+    move |outcomes| {
+        let mut tally = before.clone();
+        count(outcomes, &mut tally);
+        tally.remember()
+    }
 }
 
 fn count_inserts(
@@ -569,12 +580,10 @@ async fn point_statements(
     }
     let edits: Arc<[_]> = edits.into();
     let memo = call.memo((edits[0].0, edits[edits.len() - 1].0 + 1), || {
-        let (edits, tally, container) = (edits.clone(), tally.clone(), container.clone());
-        move |outcomes: &[Outcome]| {
-            let mut tally = tally.clone();
-            count_edits(&edits, outcomes, &container, &mut tally);
-            tally.remember()
-        }
+        let (edits, container) = (edits.clone(), container.clone());
+        remembered(tally, move |outcomes, tally| {
+            count_edits(&edits, outcomes, &container, tally);
+        })
     });
     let together = if ordered { Together::Ordered } else { Together::Unordered };
     let reply = call.write(container, writes, together, memo).await;
@@ -654,13 +663,17 @@ async fn one_statement(
             return Ok(());
         }
     }
-    let so_far = tally.clone();
-    let told = move |done: Done| {
-        let mut tally = so_far.clone();
-        // What cannot be told is not remembered.
-        count(done, index, &mut tally).map(|()| tally.remember()).unwrap_or_default()
-    };
-    let done = change_one(call, container, statement, Some((index, Arc::new(told)))).await?;
+    // Only for a command that may be sent again.
+    let told = call.retry.map(|_| {
+        let before = tally.clone();
+        let told = move |done: Done| {
+            let mut tally = before.clone();
+            // What cannot be told is not remembered.
+            count(done, index, &mut tally).map(|()| tally.remember()).unwrap_or_default()
+        };
+        (index, Arc::new(told) as Told)
+    });
+    let done = change_one(call, container, statement, told).await?;
     count(done, index, tally)
 }
 
